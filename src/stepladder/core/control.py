@@ -1,0 +1,47 @@
+"""What may be asked of a running loop: knobs that controllers set, actions that observers return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """Settings that controllers may move between steps."""
+
+    kl_coef: float
+    entropy_coef: float
+    lr_scale: float = 1.0
+    """Multiplies the schedule's learning rate."""
+    samples_by_prompt: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Samples for named prompts; prompts not named take the spec's count."""
+
+
+class ActionKind(StrEnum):
+    """What the loop is asked to do after a step."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    SET_KNOBS = "set_knobs"
+    RESTORE = "restore"
+    DENSIFY = "densify"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An observer's answer to one step; every action but CONTINUE is an event in the record."""
+
+    kind: ActionKind = ActionKind.CONTINUE
+    reason: str = ""
+    knobs: Knobs | None = None
+    """Set when kind is SET_KNOBS."""
+
+
+CONTINUE = Action()
+
+
+def stop(reason: str) -> Action:
+    """Return the action that ends a run for `reason`."""
+    return Action(kind=ActionKind.STOP, reason=reason)

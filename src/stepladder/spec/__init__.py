@@ -1,0 +1,1 @@
+"""Layer `spec` of Stepladder."""

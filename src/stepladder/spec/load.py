@@ -1,0 +1,106 @@
+"""Load a spec from its three sources, in order: class defaults, one file, `--set path=value`.
+
+Every leaf's origin is kept, so that "why is lr 1.5e-6?" has an answer.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import ValidationError
+
+from stepladder.core.errors import SpecError
+from stepladder.spec.base import Spec, flatten, with_leaf
+from stepladder.spec.explain import explain
+
+S = TypeVar("S", bound=Spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """A spec with the origin of each leaf."""
+
+    spec: S
+    provenance: Mapping[str, str]
+    """Dotted path -> `default`, a file's name, or `--set`."""
+    folder: Path | None
+    """Folder of the file, for relative paths and dotted-path plug-ins."""
+
+
+def load_spec(cls: type[S], path: Path | None = None, sets: Sequence[str] = ()) -> Loaded[S]:
+    """Load and validate a spec.
+
+    Raises
+        SpecError: the file cannot be read, or a setting is refused; all errors at once.
+    """
+    tree = read_tree(path) if path else {}
+    source = str(path) if path else "defaults"
+    origin = dict.fromkeys(flatten(tree), path.name if path else "")
+    for assignment in sets:
+        key, value = parse_assignment(assignment)
+        tree = with_leaf(tree, key, value)
+        added = flatten({key: value}) if isinstance(value, Mapping) else {key: value}
+        origin.update(dict.fromkeys(added, "--set"))
+    try:
+        spec = cls.model_validate(tree)
+    except ValidationError as error:
+        raise explain(error, cls, source if not sets else f"{source} with --set") from error
+    provenance = {leaf: origin.get(leaf, "default") for leaf in spec.leaves()}
+    return Loaded(spec, provenance, path.parent if path else None)
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    """Read TOML, YAML or JSON by the file's ending.
+
+    Raises
+        SpecError: unreadable or half-written files, with line where the parser knows it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError("SL0104", f"cannot be read: {error}", str(path)) from error
+    if path.suffix in {".yaml", ".yml", ".json"}:
+        return _read_yaml(text, path)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(
+            "SL0105", f"is not valid TOML: {error}", str(path), "is the file complete?"
+        ) from error
+
+
+def _read_yaml(text: str, path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        first_line = " ".join(str(error).split())
+        raise SpecError("SL0105", f"is not valid YAML: {first_line}", str(path)) from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise SpecError("SL0105", "does not hold settings at its top level", str(path))
+    return cast("dict[str, Any]", tree)
+
+
+def parse_assignment(assignment: str) -> tuple[str, Any]:
+    """Split `path=value`; the value is TOML, a bare word is a string.
+
+    Raises
+        SpecError: no `=` in it.
+    """
+    path, equals, text = assignment.partition("=")
+    if not equals or not path.strip():
+        raise SpecError(
+            "SL0106", f"{assignment!r} is not path=value", "--set", "write optim.lr=1e-4"
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return path.strip(), value

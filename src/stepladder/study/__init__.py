@@ -1,0 +1,1 @@
+"""Layer `study` of Stepladder."""
