@@ -45,3 +45,5 @@ class RunRecord:
     """Ids of the sessions that resumed this run, oldest first."""
     not_understood: tuple[str, ...] = ()
     """Names that an importer could not map."""
+    non_finite: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """name -> steps at which the value was NaN or infinite; such values are not in `metrics`."""

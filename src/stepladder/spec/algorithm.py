@@ -13,6 +13,7 @@ class GrpoSpec(Spec):
     """Group-relative policy optimisation with the clipped objective."""
 
     type: Literal["grpo"] = "grpo"
+    """Which algorithm computes advantages and the objective."""
     scale: Literal["std", "none"] = "std"
     """Divide the centred reward by the group's standard deviation (ddof 1), or leave it centred."""
     std_floor: float = Field(default=1e-3, gt=0)

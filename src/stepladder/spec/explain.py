@@ -40,6 +40,8 @@ def _one(item: Any, path: str, model: type[BaseModel], source: str) -> Iterable[
     kind = str(item["type"])
     if kind == "extra_forbidden":
         yield SpecError("SL0101", "unknown setting", where, _suggest(path, model))
+    elif kind == "missing":
+        yield SpecError("SL0102", "is required", where, "set it")
     elif kind == "value_error":
         for line in str(item["msg"]).removeprefix("Value error, ").split("\n"):
             inner, what, fix = [*line.split("\t"), "", ""][:3]
@@ -100,6 +102,10 @@ def _suggest(path: str, model: type[BaseModel]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     section = path.rpartition(".")[0]
+    sections = {known.rpartition(".")[0] for known in paths} - {""}
+    near_section = get_close_matches(path, sorted(sections), n=1, cutoff=0.75)
+    if near_section:
+        return f"did you mean the section {near_section[0]!r}?"
     siblings = (
         [p.removeprefix(f"{section}.") for p in paths if p.startswith(f"{section}.")]
         if section

@@ -24,7 +24,7 @@ class ModelSpec(Spec):
 class SamplingSpec(Spec):
     """How rollouts are drawn."""
 
-    prompts_per_step: int = Field(default=32, ge=1)
+    prompts_per_step: int = Field(default=16, ge=1)
     """Different prompts in one step."""
     samples_per_prompt: int = Field(default=8, ge=1)
     """Rollouts of each prompt (G)."""
@@ -39,7 +39,7 @@ class SamplingSpec(Spec):
 class OptimSpec(Spec):
     """AdamW and its schedule."""
 
-    lr: float = Field(default=2e-4, gt=0, lt=1)
+    lr: float = Field(default=2.5e-4, gt=0, lt=1)
     """Peak learning rate."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps over which lr rises linearly from 0."""

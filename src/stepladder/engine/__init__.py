@@ -1,0 +1,1 @@
+"""Layer `engine` of Stepladder."""

@@ -1,0 +1,1 @@
+"""Layer `engine.algo` of Stepladder."""

@@ -1,0 +1,145 @@
+"""The policy: a causal LM asked about action tokens. The only place that shifts.
+
+Entry t of a result speaks about token t given tokens < t, so the logits of token t stand at place
+t - 1; backbones are asked for logits at places and know nothing of the shift.
+Axes: N rollouts, T tokens, A action tokens, P prompts, C completion places, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from stepladder.engine.batch import PackedRollouts, TokenLogprobs
+from stepladder.engine.llama import CompactLlama
+from stepladder.engine.sampler import SampledTokens, sample_tokens
+from stepladder.engine.token_logprob import token_logprob
+
+
+class Backbone(Protocol):
+    """A causal LM: logits at chosen places, and sampling."""
+
+    @property
+    def model(self) -> nn.Module:
+        """Return the module that holds the weights."""
+        ...
+
+    def logits_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
+        """Return logits_AV after the token at `place_A` of rollout `row_A`."""
+        ...
+
+    def sample(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        counts: Sequence[int],
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        eos_ids: Collection[int],
+        generator: torch.Generator,
+    ) -> list[SampledTokens]:
+        """Draw `counts[i]` completions of prompt i, in prompt order."""
+        ...
+
+    def save_folder(self, folder: Path) -> None:
+        """Write config and weights as a Hugging Face folder."""
+        ...
+
+
+class CausalPolicy:
+    """Implements the Policy seam over a backbone."""
+
+    def __init__(self, backbone: Backbone, temperature: float) -> None:
+        self.backbone = backbone
+        self.temperature = temperature
+        self.device = next(backbone.model.parameters()).device
+
+    def logprobs(self, packed: PackedRollouts) -> TokenLogprobs:
+        """Return log-probs and exact entropy of action tokens; 0 elsewhere."""
+        row_A, token_place_A = packed.action_NT.nonzero(as_tuple=True)
+        logits_AV = self.backbone.logits_at(packed, row_A, token_place_A - 1)
+        token_A = packed.tokens_NT[row_A, token_place_A]
+        logp_A, entropy_A = token_logprob(logits_AV, token_A, self.temperature)
+        flat_A = row_A * packed.tokens_NT.shape[1] + token_place_A
+        shape = packed.tokens_NT.shape
+        blank = logp_A.new_zeros(packed.tokens_NT.numel())
+        return TokenLogprobs(
+            logp_NT=blank.index_copy(0, flat_A, logp_A).view(shape),
+            entropy_NT=blank.index_copy(0, flat_A, entropy_A).view(shape),
+        )
+
+    @torch.no_grad()
+    def logp(self, packed: PackedRollouts) -> Tensor:
+        """Return logp_NT without a gradient."""
+        return self.logprobs(packed).logp_NT
+
+    def named_parameters(self) -> Mapping[str, nn.Parameter]:
+        """Return the weights that train, by name."""
+        return {n: p for n, p in self.backbone.model.named_parameters() if p.requires_grad}
+
+    @property
+    def num_parameters(self) -> int:
+        """Return the number of weights, tied ones counted once."""
+        return sum(weight.numel() for weight in self.backbone.model.parameters())
+
+    def save_folder(self, folder: Path) -> None:
+        """Write config and weights as a Hugging Face folder."""
+        self.backbone.save_folder(folder)
+
+
+class CompactBackbone:
+    """Our own Llama: a group's prompt is computed once and shared by its completions; exact."""
+
+    def __init__(self, model: CompactLlama) -> None:
+        self.model = model
+
+    def logits_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
+        """Return logits_AV after the token at `place_A` of rollout `row_A`."""
+        start_N, group_N = packed.prompt_length_N, packed.group_N
+        prompt_N, count_P = group_N.unique_consecutive(return_inverse=True, return_counts=True)[1:]
+        first_P = count_P.cumsum(0) - count_P
+        start_P = start_N[first_P]
+        # The last token of a rollout predicts nothing that is asked for; one place at the least.
+        width = max(int((packed.length_N - start_N).max()) - 1, 1)
+        place_NC = start_N[:, None] + torch.arange(width, device=start_N.device)
+        place_NC = place_NC.clamp_max(packed.tokens_NT.shape[1] - 1)
+        last_PD, hidden_NCD = self.model.forward_shared(
+            packed.tokens_NT[first_P, : int(start_P.max())],
+            start_P,
+            packed.tokens_NT.gather(1, place_NC),
+            prompt_N,
+        )
+        offset_A = place_A - start_N[row_A]
+        answered_A = len(start_P) + row_A * width + offset_A
+        source_A = torch.where(offset_A < 0, prompt_N[row_A], answered_A)
+        hidden = torch.cat((last_PD, hidden_NCD.flatten(0, 1)))
+        return self.model.logits(hidden.index_select(0, source_A))
+
+    def sample(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        counts: Sequence[int],
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        eos_ids: Collection[int],
+        generator: torch.Generator,
+    ) -> list[SampledTokens]:
+        """Draw completions with a shared, preallocated cache."""
+        return sample_tokens(
+            self.model,
+            prompt_ids,
+            counts,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            eos_ids=eos_ids,
+            generator=generator,
+        )
+
+    def save_folder(self, folder: Path) -> None:
+        """Write config.json and model.safetensors."""
+        self.model.save_folder(folder)
