@@ -1,0 +1,1 @@
+"""Layer `rewards` of Stepladder."""

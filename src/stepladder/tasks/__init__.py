@@ -1,0 +1,1 @@
+"""Layer `tasks` of Stepladder."""

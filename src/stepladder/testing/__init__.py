@@ -1,0 +1,1 @@
+"""Layer `testing` of Stepladder."""
