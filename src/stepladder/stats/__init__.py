@@ -1,0 +1,1 @@
+"""Layer `stats` of Stepladder."""
