@@ -1,0 +1,1 @@
+"""Layer `launch` of Stepladder."""

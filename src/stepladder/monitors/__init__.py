@@ -1,0 +1,1 @@
+"""Layer `monitors` of Stepladder."""

@@ -1,0 +1,1 @@
+"""Layer `store` of Stepladder."""
