@@ -1,0 +1,1 @@
+"""Layer `report` of Stepladder."""
