@@ -62,7 +62,7 @@ def test_the_name_is_not_part_of_a_runs_identity():
 
 
 def test_identity_of_the_defaults_does_not_depend_on_how_they_were_written():
-    written = tomllib.loads("[optim]\nlr = 2e-4\n")
+    written = tomllib.loads(f"[optim]\nlr = {RunSpec().optim.lr!r}\n")
     assert RunSpec.model_validate(written).run_id == RunSpec().run_id
 
 

@@ -54,6 +54,14 @@ def test_five_calm_seeds_give_high_confidence():
     assert verdict_of(make_cells(seeds=5)).confidence.key == "confidence_high"
 
 
+def test_a_dip_between_two_sizes_leaves_the_trend_open():
+    found = verdict_of(make_cells(x2=0.3, x2u=0.3))
+    assert found.answer is Answer.NOT_ENOUGH
+    assert found.reasons[0].key == "scale_dips"
+    assert found.reasons[0].values["end"] == "ladder-x2"
+    assert found.next_spend.key == "decide_dip"
+
+
 def test_fall_of_the_largest_size_is_no_go():
     found = verdict_of(make_cells(x4=0.2, x4u=0.1))
     assert found.answer is Answer.NO_GO

@@ -2,7 +2,8 @@
 
 Entry t of a result speaks about token t given tokens < t, so the logits of token t stand at place
 t - 1; backbones are asked for logits at places and know nothing of the shift.
-Axes: N rollouts, T tokens, A action tokens, P prompts, C completion places, D hidden, V vocabulary.
+Axes: N rollouts, U distinct rollouts, T tokens, A action tokens, P prompts,
+C completion places, D hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -59,7 +60,21 @@ class CausalPolicy:
         self.device = next(backbone.model.parameters()).device
 
     def logprobs(self, packed: PackedRollouts) -> TokenLogprobs:
-        """Return log-probs and exact entropy of action tokens; 0 elsewhere."""
+        """Return log-probs and exact entropy of action tokens; 0 elsewhere.
+
+        Equal completions of one prompt are computed once: at low entropy most of a group is equal
+        (30 % distinct at the ladder's end), and each copy's gradient adds up all the same.
+        """
+        first_U, copy_N = distinct_rows(packed)
+        if len(first_U) == packed.num_rollouts:
+            return self._logprobs(packed)
+        found = self._logprobs(packed.rows(first_U))
+        return TokenLogprobs(
+            logp_NT=found.logp_NT.index_select(0, copy_N),
+            entropy_NT=found.entropy_NT.index_select(0, copy_N),
+        )
+
+    def _logprobs(self, packed: PackedRollouts) -> TokenLogprobs:
         row_A, token_place_A = packed.action_NT.nonzero(as_tuple=True)
         logits_AV = self.backbone.logits_at(packed, row_A, token_place_A - 1)
         token_A = packed.tokens_NT[row_A, token_place_A]
@@ -89,6 +104,26 @@ class CausalPolicy:
     def save_folder(self, folder: Path) -> None:
         """Write config and weights as a Hugging Face folder."""
         self.backbone.save_folder(folder)
+
+
+def distinct_rows(packed: PackedRollouts) -> tuple[Tensor, Tensor]:
+    """Return the first row of each distinct rollout [U], and for each rollout [N] which it equals.
+
+    Distinct by group, length, tokens and action mask; groups stay contiguous and in order.
+    """
+    key_NK = torch.cat(
+        (
+            packed.group_N[:, None].long(),
+            packed.length_N[:, None].long(),
+            packed.tokens_NT,
+            packed.action_NT.long(),
+        ),
+        1,
+    )
+    distinct_UK, copy_N = key_NK.unique(dim=0, return_inverse=True)
+    row_N = torch.arange(packed.num_rollouts, device=key_NK.device)
+    first_U = row_N.new_full((len(distinct_UK),), packed.num_rollouts)
+    return first_U.scatter_reduce(0, copy_N, row_N, "amin"), copy_N
 
 
 class CompactBackbone:

@@ -93,7 +93,7 @@ LADDER: Mapping[str, LadderSize] = MappingProxyType(
 class WarmupRecipe:
     """How a base policy is trained; the same steps and data for every size."""
 
-    steps: int = 450
+    steps: int = 500
     batch_size: int = 32
     learning_rate: float = 6e-3
     """Peak at the smallest size; a size of ratio r takes 1 / r ** learning_rate_power of it."""

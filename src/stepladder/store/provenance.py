@@ -40,11 +40,18 @@ def _version(name: str) -> str | None:
         return None
 
 
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def num_cores(cgroup: Path = CGROUP) -> int:
+    """Return how many cores this process may use: affinity, cut by the cgroup's quota."""
+    available = getattr(os, "sched_getaffinity", None)
+    cores = len(available(0)) if available else (os.cpu_count() or 1)
+    limit = cgroup / "cpu.max"
+    quota, _, period = (limit.read_text() if limit.is_file() else "").partition(" ")
+    if quota.isdigit() and period.strip().isdigit() and int(period) > 0:
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
 
 
 def host() -> dict[str, Any]:

@@ -132,6 +132,7 @@ def _facts(plan: Plan, cells: Sequence[CellResult]) -> Mapping[str, str | float 
     }
     if plan.budget_s is not None:
         facts["budget_s"] = plan.budget_s
+    facts["target_axis"] = plan.spec.target.axis
     facts["num_cells"] = len(cells)
     facts["num_finished"] = sum(c.state in FINISHED for c in cells)
     # Sorted, so that the order of the cells cannot move the last bit.

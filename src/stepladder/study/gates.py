@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from stepladder.core.result import CellResult, Effect, Interval, Reason
 from stepladder.stats.curves import MIN_POINTS, Refusal
@@ -166,6 +167,9 @@ def scale_gate(evidence: Evidence) -> Gate:
     if gap.low is None or gap.high is None or (gap.n < 2 and target.axis != "steps"):
         return _gate("scale", Status.OPEN, say.SCALE_NO_INTERVAL, values, point=last)
     values |= {"low": gap.low, "high": gap.high}
+    dip = _dip(evidence)
+    if gap.low > -target.margin and dip is not None:
+        return dip
     if gap.low > -target.margin:
         status, key = Status.PASSED, say.SCALE_HOLDS
     elif not co_adjusted(evidence, target.axis):
@@ -177,6 +181,39 @@ def scale_gate(evidence: Evidence) -> Gate:
     if key != say.SCALE_MISTUNED:
         values["margin"] = target.margin
     return _gate("scale", status, key, values, interval=gap, line=-target.margin, point=last)
+
+
+def _dip(evidence: Evidence) -> Gate | None:
+    """Return the open gate of the first point that ends below its smaller neighbour; None: none."""
+    target = evidence.plan.spec.target
+    points = evidence.along(target.axis)
+    for smaller, larger in pairwise(points):
+        key = effect_key(target.axis, larger.label, smaller.label, evidence.arm_of(target.axis))
+        gaps = [effect.difference for effect in evidence.effects if effect.key == key]
+        if not gaps or gaps[0].low is None or gaps[0].high is None:
+            continue
+        if gaps[0].high >= -target.margin:
+            continue
+        values: dict[str, float | int | str] = {
+            "start": smaller.label,
+            "end": larger.label,
+            "difference": gaps[0].mean,
+            "low": gaps[0].low,
+            "high": gaps[0].high,
+            "n": gaps[0].n,
+            "start_base": smaller.mean - smaller.gain.mean,
+            "end_base": larger.mean - larger.gain.mean,
+        }
+        return _gate(
+            "scale",
+            Status.OPEN,
+            say.SCALE_DIPS,
+            values,
+            interval=gaps[0],
+            line=-target.margin,
+            point=larger,
+        )
+    return None
 
 
 def broken(evidence: Evidence, cells: Sequence[CellResult]) -> tuple[CellResult, ...]:

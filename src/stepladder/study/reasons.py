@@ -24,6 +24,7 @@ GAIN_NOT_MEASURED = "gain_not_measured"
 SCALE_HOLDS = "scale_holds"
 SCALE_FALLS = "scale_falls"
 SCALE_UNDECIDED = "scale_undecided"
+SCALE_DIPS = "scale_dips"
 SCALE_MISTUNED = "scale_mistuned"
 SCALE_NO_INTERVAL = "scale_no_interval"
 SCALE_NOT_MEASURED = "scale_not_measured"
@@ -45,6 +46,7 @@ SPEND_NO_AXIS_GAINS = "spend_no_axis_gains"
 SPEND_NO_FORECAST = "spend_no_forecast"
 SPEND_REPAIR = "spend_repair"
 SPEND_CHANGE_RECIPE = "spend_change_recipe"
+DECIDE_DIP = "decide_dip"
 DECIDE_FINISH = "decide_finish"
 DECIDE_SEEDS = "decide_seeds"
 DECIDE_STEPS = "decide_steps"
@@ -114,6 +116,10 @@ _OWN: Mapping[str, tuple[str, str]] = {
     SCALE_UNDECIDED: (
         "Whether {axis} holds from {start} to {end} is not settled: {difference:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}, {n} seeds; a fall of more than {margin:.2f} is not ruled out.",
         "{axis}从 {start} 到 {end} 是否保持尚无定论：{difference:+.2f}，95% 区间 {low:+.2f} 至 {high:+.2f}，{n} 个种子；不能排除超过 {margin:.2f} 的下降。",
+    ),
+    SCALE_DIPS: (
+        "{end} ends {difference:+.2f} against {start} (95 % interval {low:+.2f} to {high:+.2f}, {n} seeds) although a larger point holds: size is not the cause there, so its base policy ({end_base:.2f} against {start_base:.2f} before RL) or its settings are; the trend cannot be read.",
+        "{end} 相对 {start} 为 {difference:+.2f}（95% 区间 {low:+.2f} 至 {high:+.2f}，{n} 个种子），而更大的点并未退化：原因不在规模，而在其基础策略（RL 前为 {end_base:.2f}，{start} 为 {start_base:.2f}）或设置；趋势无法判断。",
     ),
     SCALE_MISTUNED: (
         "{end} ends {difference:+.2f} against {start} ({low:+.2f} to {high:+.2f}, {n} seeds) with untouched hyper-parameters: this is size + mis-tuning, so it does not show that size fails.",
@@ -194,6 +200,10 @@ _OWN: Mapping[str, tuple[str, str]] = {
     SPEND_CHANGE_RECIPE: (
         "Do not climb with this recipe. Change one thing (learning rate first) at {point} and repeat {seeds} seeds, about {cost_s:.0f} s.",
         "不要用此配方继续扩展。在 {point} 改动一项（先试学习率）并重跑 {seeds} 个种子，约 {cost_s:.0f} 秒。",
+    ),
+    DECIDE_DIP: (
+        "Give {point} another base policy or learning rate and repeat {seeds} seeds, about {cost_s:.0f} s: one rung off the line hides the trend.",
+        "为 {point} 更换基础策略或学习率，并重跑 {seeds} 个种子，约 {cost_s:.0f} 秒：一个偏离的规模会掩盖趋势。",
     ),
     DECIDE_FINISH: (
         "Finish the study: {num_pending} run(s) are still to come; run the same command again.",

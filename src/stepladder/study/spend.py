@@ -195,10 +195,10 @@ def _by_kind(evidence: Evidence, gate: Gate) -> Reason | None:
         return Reason(key=say.DECIDE_SECOND_POINT, values={"axis": axis, "seeds": LEAST_SEEDS})
     if key == say.GAIN_NO_ROOM and base is not None:
         return Reason(key=say.DECIDE_HARDER_TASK, values={"score": base.mean})
-    if key == say.SCALE_MISTUNED:
+    if key in (say.SCALE_MISTUNED, say.SCALE_DIPS):
         seconds = _seconds(evidence, gate)
         return Reason(
-            key=say.DECIDE_ADJUSTED,
+            key=say.DECIDE_DIP if key == say.SCALE_DIPS else say.DECIDE_ADJUSTED,
             values={
                 "point": _name(gate.point),
                 "seeds": LEAST_SEEDS,

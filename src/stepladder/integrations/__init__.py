@@ -1,0 +1,1 @@
+"""Layer `integrations` of Stepladder."""

@@ -1,0 +1,1 @@
+"""Layer `sinks` of Stepladder."""
