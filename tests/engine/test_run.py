@@ -265,3 +265,6 @@ def test_a_skipped_update_is_counted_and_leaves_the_weights(model, tmp_path, mon
     assert "grad_norm" in recorder.steps[0].non_finite
     before, after = load_file(model / "model.safetensors"), weights(tmp_path)
     assert all(torch.equal(before[name], after[name]) for name in before)
+    rows = list(recorder.steps)
+    assert tiny.execute(tiny.tiny_run(), model, tmp_path, recorder)[0] == end
+    assert recorder.steps == rows

@@ -60,6 +60,6 @@ def test_every_factor_lies_in_its_sources_range():
 
 
 def test_a_cell_that_contradicts_itself_names_the_cell():
-    run = with_settings(RunSpec(), {"optim.minibatch_size": 256}, "base")
+    run = with_settings(RunSpec(), {"optim.minibatch_size": 128}, "base")
     with pytest.raises(PlanError, match=r"samples_per_prompt=4.*minibatch_size"):
         with_settings(run, {"sampling.samples_per_prompt": 4}, "samples_per_prompt=4 adjusted")

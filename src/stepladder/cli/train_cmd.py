@@ -81,7 +81,7 @@ def require_same_run(out: Path, run: RunSpec) -> None:
     """
     from stepladder.core.errors import PlanError
     from stepladder.store.run_store import RunStore
-    from stepladder.study.plan import PlanErrors
+    from stepladder.study.plan import PlanErrors, change_fix
 
     header = RunStore(out).header()
     if not header or header.get("run_id") == run.run_id:
@@ -92,7 +92,7 @@ def require_same_run(out: Path, run: RunSpec) -> None:
             "SL0206",
             f"is {after.get(path)!r}, but the run in {out} has {before.get(path)!r}",
             path,
-            "choose another --out, or --fresh",
+            change_fix(path),
         )
         for path in sorted({*before, *after} - {"name"})
         if before.get(path) != after.get(path)

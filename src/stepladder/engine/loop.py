@@ -83,6 +83,9 @@ def train(parts: Parts, state: LoopState, deadline: float | None = None) -> tupl
         answered = obey(parts.observer(metrics), parts, state)
         if answered is not None:
             return answered
+    # A session that was killed after its last checkpoint may have been at its end already.
+    if (ended := limits(state, None, run.budget.steps)) is not None:
+        return ended
     while state.step < run.budget.steps:
         state.step += 1
         clock = Clock()

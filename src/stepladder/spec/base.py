@@ -7,19 +7,26 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 
 class Spec(BaseModel):
-    """A frozen setting class: unknown keys, NaN and infinities are errors."""
+    """A frozen setting class: unknown keys, NaN, infinities and numbers as text are errors."""
 
     model_config = ConfigDict(
         frozen=True,
+        strict=True,
         extra="forbid",
         allow_inf_nan=False,
         use_attribute_docstrings=True,
         validate_default=True,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _list_to_tuple(cls, value: Any) -> Any:
+        """Files have lists only, and strict validation wants tuples."""
+        return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
     def leaves(self) -> dict[str, Any]:
         """Return dotted path -> JSON value for every leaf; lists and plug-in mappings are leaves."""

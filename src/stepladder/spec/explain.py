@@ -55,8 +55,9 @@ def _one(item: Any, path: str, model: type[BaseModel], source: str) -> Iterable[
 
 
 def _fix(kind: str, value: object) -> str:
-    if kind == "float_parsing" or kind == "int_parsing":
-        return "write a plain number, such as 1e-4" if "float" in kind else "write a whole number"
+    if kind in ("float_type", "int_type"):
+        number = "a plain number, such as 1e-4" if kind == "float_type" else "a whole number"
+        return f"write {number}, without quotes" if isinstance(value, str) else f"write {number}"
     if kind == "finite_number":
         return "NaN and infinity cannot be used"
     if kind.startswith(("greater", "less")):

@@ -93,7 +93,7 @@ LADDER: Mapping[str, LadderSize] = MappingProxyType(
 class WarmupRecipe:
     """How a base policy is trained; the same steps and data for every size."""
 
-    steps: int = 500
+    steps: int = 700
     batch_size: int = 32
     learning_rate: float = 6e-3
     """Peak at the smallest size; a size of ratio r takes 1 / r ** learning_rate_power of it."""
@@ -102,9 +102,9 @@ class WarmupRecipe:
     """Share of the steps over which the learning rate rises; then a cosine to a tenth."""
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
-    corrupted_share: float = 0.6
+    corrupted_share: float = 0.65
     """Share of demonstrations that end in a wrong answer: the headroom that RL can win back."""
-    seed: int = 0
+    seed: int = 1
 
     def peak_learning_rate(self, size: LadderSize) -> float:
         """Return the peak learning rate of a rung."""

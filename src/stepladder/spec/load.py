@@ -5,6 +5,7 @@ Every leaf's origin is kept, so that "why is lr 1.5e-6?" has an answer.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from stepladder.spec.base import Spec, flatten, with_leaf
 from stepladder.spec.explain import explain
 
 S = TypeVar("S", bound=Spec)
+COMPLETE = "is the file complete?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +64,38 @@ def read_tree(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError("SL0104", f"cannot be read: {error}", str(path)) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        fix = "give a TOML, YAML or JSON file of settings"
+        raise SpecError("SL0104", f"cannot be read: {reason}", str(path), fix) from error
     if path.suffix in {".yaml", ".yml", ".json"}:
         return _read_yaml(text, path)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(
-            "SL0105", f"is not valid TOML: {error}", str(path), "is the file complete?"
-        ) from error
+        raise SpecError("SL0105", f"is not valid TOML: {error}", str(path), COMPLETE) from error
 
 
 def _read_yaml(text: str, path: Path) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Safe, and 1e-4 is a number as in YAML 1.2, not text."""
+
+    pattern = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    cast("Any", Loader).add_implicit_resolver(
+        "tag:yaml.org,2002:float", pattern, list("-+0123456789")
+    )
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, Loader)
     except yaml.YAMLError as error:
         first_line = " ".join(str(error).split())
-        raise SpecError("SL0105", f"is not valid YAML: {first_line}", str(path)) from error
+        raise SpecError(
+            "SL0105", f"is not valid YAML: {first_line}", str(path), COMPLETE
+        ) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise SpecError("SL0105", "does not hold settings at its top level", str(path))
+        raise SpecError("SL0105", "does not hold settings at its top level", str(path), COMPLETE)
     return cast("dict[str, Any]", tree)
 
 

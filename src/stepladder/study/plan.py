@@ -23,6 +23,10 @@ SCHEDULING_LEAVES: frozenset[str] = frozenset({"name", "launch.slots"})
 """Leaves that change no number, so a study may be resumed with other values."""
 
 
+FIXED_LEAVES: frozenset[str] = frozenset({"samples_per_prompt"})
+"""Last parts of leaves that a framework lays its buffers out by: no run can change them."""
+
+
 class PlanErrors(PlanError):  # noqa: N818  (plural: it carries several)
     """Several things stand against a plan; one line each."""
 
@@ -119,11 +123,18 @@ def plan_differences(planned: StudySpec, asked: StudySpec) -> list[PlanError]:
             "SL0206",
             f"is {after.get(path)!r}, but the plan was made with {before.get(path)!r}",
             path,
-            "choose another --out, or --fresh to plan anew",
+            change_fix(path),
         )
         for path in sorted({*before, *after} - SCHEDULING_LEAVES)
         if before.get(path) != after.get(path)
     ]
+
+
+def change_fix(path: str) -> str:
+    """Return how to go on when a leaf no longer matches what a folder was begun with."""
+    if path.rpartition(".")[2] in FIXED_LEAVES:
+        return "it can never change inside a run: begin anew with another --out or --fresh"
+    return "choose another --out, or --fresh to begin anew"
 
 
 def require_same_study(planned: StudySpec, asked: StudySpec) -> None:

@@ -153,7 +153,8 @@ def _lines(path: Path, limit: int | None) -> Iterator[tuple[int, str]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SpecError("SL0121", f"cannot be read: {reason}", str(path)) from error
+        fix = "give a JSONL file, its path relative to the settings file"
+        raise SpecError("SL0121", f"cannot be read: {reason}", str(path), fix) from error
     count = 0
     # Not splitlines(): that also breaks at characters which JSON strings may hold.
     for number, line in enumerate(text.split("\n"), 1):
