@@ -89,3 +89,14 @@ def test_assignments_are_toml_or_a_bare_word(assignment, expected):
 def test_assignments_without_a_path_or_value_are_refused(assignment):
     with pytest.raises(SpecError, match=r"SL0106 --set: .*is not path=value"):
         parse_assignment(assignment)
+
+
+def test_a_model_folder_is_found_from_where_the_file_lies(tmp_path, monkeypatch):
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run = load_spec(RunSpec, write(tmp_path, '[model]\npath = "models/tiny"\n')).spec
+    assert run.model.path == str((tmp_path / "models" / "tiny").resolve())
+    text = '[axes]\nmodel = ["models/tiny", "ladder-x1"]\n'
+    study = load_spec(StudySpec, write(tmp_path, text, "study.toml")).spec
+    assert study.axes.model == (run.model.path, "ladder-x1")

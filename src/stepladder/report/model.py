@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from stepladder.core.finding import Outcome
+from stepladder.core.finding import Outcome, Severity
 from stepladder.core.result import Answer, Curve, CurvePoint, Interval, Reason, StudyResult
 from stepladder.report import numbers, tables, views
 from stepladder.report.i18n import arm_name, axis_name, reason_text, translate
@@ -59,6 +59,10 @@ def build_report(result: StudyResult, lang: str = "en") -> ReportModel:
         ),
         filters=_filters(result, lang),
         num_findings=sum(finding.outcome is Outcome.FIRED for finding in result.findings),
+        num_warnings=sum(
+            finding.outcome is Outcome.FIRED and finding.severity > Severity.NOTE
+            for finding in result.findings
+        ),
         document=verdict_document(result),
     )
 

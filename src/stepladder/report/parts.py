@@ -218,6 +218,8 @@ class ReportModel:
     provenance: Section
     filters: tuple[Filter, ...]
     num_findings: int
+    num_warnings: int
+    """Findings above note; the table lists them first."""
     document: Mapping[str, Any]
     """What verdict.json holds."""
 

@@ -80,12 +80,15 @@ def _axis(section: Section, console: Console, lang: str) -> None:
 
 
 def _footer(model: ReportModel, console: Console, report_path: Path | None) -> None:
-    worst = [row[:3] for row in model.findings.tables[0].rows][: model.num_findings][:2]
+    worst = [row[:3] for row in model.findings.tables[0].rows][: model.num_warnings][:2]
     for severity, name, where in worst:
         console.print(Text(f"! {severity}: {name} ({where})", style="yellow"))
-    if model.num_findings > len(worst):
-        more = translate("more", model.lang, n=model.num_findings - len(worst))
+    if model.num_warnings > len(worst):
+        more = translate("more", model.lang, n=model.num_warnings - len(worst))
         console.print(Text(f"! {more}", style="yellow"))
+    notes = model.num_findings - model.num_warnings
+    if notes:
+        console.print(Text(translate("notes_in_report", model.lang, n=notes), style="dim"))
     console.print(Text(model.cost.text, style="dim"))
     if report_path:
         label = translate("report_at", model.lang)

@@ -167,6 +167,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
                "由 stepladder {version} 生成。本文件自成一体，不发起任何网络请求。"),
     "report_at": ("report", "报告"),
     "more": ("and {n} more in the report", "其余 {n} 条见报告"),
+    "notes_in_report": (
+        "{n} notes (nothing to do) in the report",
+        "报告中另有 {n} 条提示(无需处理)",
+    ),
     "cells_line": ("cells {done}/{total} done", "单元完成 {done}/{total}"),
     "stopped_line": ("{n} stopped or failed", "{n} 个停止或失败"),
     "one_seed_mark": ("1 seed", "1 个种子"),

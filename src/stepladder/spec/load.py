@@ -39,7 +39,7 @@ def load_spec(cls: type[S], path: Path | None = None, sets: Sequence[str] = ()) 
     Raises
         SpecError: the file cannot be read, or a setting is refused; all errors at once.
     """
-    tree = read_tree(path) if path else {}
+    tree = _anchor_models(read_tree(path), path.parent) if path else {}
     source = str(path) if path else "defaults"
     origin = dict.fromkeys(flatten(tree), path.name if path else "")
     for assignment in sets:
@@ -53,6 +53,28 @@ def load_spec(cls: type[S], path: Path | None = None, sets: Sequence[str] = ()) 
         raise explain(error, cls, source if not sets else f"{source} with --set") from error
     provenance = {leaf: origin.get(leaf, "default") for leaf in spec.leaves()}
     return Loaded(spec, provenance, path.parent if path else None)
+
+
+def _anchor_models(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Make model folders that lie beside the file absolute; ladder names and others stay.
+
+    Files name things from where they lie, flags from where the command is typed.
+    """
+    flat = flatten(tree)
+    for leaf in ("model.path", "base.model.path"):
+        if isinstance(flat.get(leaf), str):
+            tree = with_leaf(tree, leaf, _anchored(flat[leaf], folder))
+    models = flat.get("axes.model")
+    if isinstance(models, list):
+        found = [_anchored(model, folder) for model in cast("list[Any]", models)]
+        tree = with_leaf(tree, "axes.model", found)
+    return tree
+
+
+def _anchored(name: Any, folder: Path) -> Any:
+    if isinstance(name, str) and name and (folder / name).is_dir():
+        return str((folder / name).resolve())
+    return name
 
 
 def read_tree(path: Path) -> dict[str, Any]:
