@@ -26,9 +26,9 @@ def assert_same_weights(first, second):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def stop_at(step):
+def stop_at(step, *, resumable=False):
     def observe(metrics):
-        return stop("enough") if metrics.step == step else Action()
+        return stop("enough", resumable=resumable) if metrics.step == step else Action()
 
     return observe
 
@@ -100,12 +100,23 @@ def test_a_finished_run_does_nothing_again(model, tmp_path):
 
 def test_an_observer_stops_a_run_which_then_goes_on_exactly(model, tmp_path):
     run = tiny.tiny_run()
-    end, recorder = tiny.execute(run, model, tmp_path / "a", observer=stop_at(4))
+    end, recorder = tiny.execute(run, model, tmp_path / "a", observer=stop_at(4, resumable=True))
     assert (end.state, end.reason, end.final_step) == (JobState.STOPPED, "enough", 4)
     assert ("stop", 4, {"reason": "enough"}) in recorder.events
     end, recorder = tiny.execute(run, model, tmp_path / "a", recorder)
     _, straight = tiny.execute(run, model, tmp_path / "b")
     assert recorder.curve() == straight.curve()
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_a_run_stopped_for_good_stays_stopped_when_its_end_was_not_told(model, tmp_path, step):
+    run = tiny.tiny_run()
+    first, recorder = tiny.execute(run, model, tmp_path, observer=stop_at(step))
+    rows = recorder.curve()
+    again, recorder = tiny.execute(run, model, tmp_path, recorder)
+    assert again == first
+    assert (again.state, again.reason, again.final_step) == (JobState.STOPPED, "enough", step)
+    assert recorder.curve() == rows
 
 
 def test_a_stop_at_step_0_trains_nothing(model, tmp_path):
@@ -125,7 +136,7 @@ def test_knobs_survive_a_resume(model, tmp_path):
     def observe(metrics):
         if metrics.step == 1:
             return Action(kind=ActionKind.SET_KNOBS, knobs=knobs, reason="test")
-        return stop("pause") if metrics.step == 3 else Action()
+        return stop("pause", resumable=True) if metrics.step == 3 else Action()
 
     run = tiny.tiny_run()
     _, recorder = tiny.execute(run, model, tmp_path, observer=observe)

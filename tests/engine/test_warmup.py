@@ -53,7 +53,9 @@ def test_same_seed_same_weights_and_a_folder_is_replaced(built, tmp_path):
 
 def test_another_seed_gives_other_weights(built, tmp_path):
     folder, _ = built
-    build_base_policy(SIZE, PAIRS, dataclasses.replace(RECIPE, seed=1), tmp_path / "other")
+    build_base_policy(
+        SIZE, PAIRS, dataclasses.replace(RECIPE, seed=RECIPE.seed + 1), tmp_path / "other"
+    )
     first, second = (CompactLlama.from_folder(path) for path in (folder, tmp_path / "other"))
     assert not torch.equal(first.embedding, second.embedding)
 

@@ -29,9 +29,9 @@ def test_a_stop_file_drains(tmp_path):
     observer = an_observer(tmp_path)
     assert observer.on_step(at(1)).kind is ActionKind.CONTINUE
     (tmp_path / "STOP").touch()
-    assert observer.on_step(at(2)).kind is ActionKind.STOP
+    answer = observer.on_step(at(2))
+    assert (answer.kind, answer.resumable) == (ActionKind.STOP, True)
     assert observer.drained
-    assert observer.stopped_at is None
 
 
 def test_a_signal_drains(tmp_path):
@@ -44,8 +44,9 @@ def test_a_signal_drains(tmp_path):
 def test_the_gate_goes_before_a_request_to_drain(tmp_path):
     (tmp_path / "STOP").touch()
     observer = an_observer(tmp_path)
-    assert "max_kl" in observer.on_step(at(3, kl=9.0)).reason
-    assert (observer.drained, observer.stopped_at) == (False, 3)
+    answer = observer.on_step(at(3, kl=9.0))
+    assert "max_kl" in answer.reason
+    assert (observer.drained, answer.resumable) == (False, False)
 
 
 def test_a_resumed_run_counts_what_earlier_sessions_saw(tmp_path):
@@ -55,11 +56,9 @@ def test_a_resumed_run_counts_what_earlier_sessions_saw(tmp_path):
         store.step(at(step, non_finite=bad))
     observer = an_observer(tmp_path)
     assert observer.on_step(at(3, non_finite=bad)).kind is ActionKind.STOP
-    assert observer.stopped_at == 3
 
 
 def test_a_stop_that_was_not_told_in_time_is_told_with_its_step(tmp_path):
     RunStore(tmp_path).step(at(4, kl=9.0))
     observer = an_observer(tmp_path)
     assert "step 4" in observer.on_step(at(5)).reason
-    assert observer.stopped_at == 4

@@ -88,3 +88,13 @@ def test_code_inside_somebody_elses_repository_has_no_commit(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "__init__.py").write_text("")
     assert git_state(tmp_path) is None
+
+
+def test_what_killed_writers_left_is_swept(tmp_path):
+    store = StudyStore(tmp_path)
+    run = tmp_path / "runs" / "a"
+    (run / "checkpoints" / ".step-000010.123").mkdir(parents=True)
+    for name in (".job.json.4567.tmp", "job.json", ".hidden"):
+        (run / name).touch()
+    assert store.sweep() == 2
+    assert sorted(p.name for p in run.rglob("*")) == [".hidden", "checkpoints", "job.json"]

@@ -37,11 +37,13 @@ class Action:
     reason: str = ""
     knobs: Knobs | None = None
     """Set when kind is SET_KNOBS."""
+    resumable: bool = False
+    """For STOP: whether the same command may go on later; a stop for good is kept with the state."""
 
 
 CONTINUE = Action()
 
 
-def stop(reason: str) -> Action:
-    """Return the action that ends a run for `reason`."""
-    return Action(kind=ActionKind.STOP, reason=reason)
+def stop(reason: str, *, resumable: bool = False) -> Action:
+    """Return the action that ends a run for `reason`, for good unless it is resumable."""
+    return Action(kind=ActionKind.STOP, reason=reason, resumable=resumable)

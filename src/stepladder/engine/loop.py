@@ -221,6 +221,7 @@ def obey(action: Action, parts: Parts, state: LoopState) -> tuple[JobState, str]
     if action.knobs is not None:
         state.knobs = action.knobs
     if action.kind is ActionKind.STOP:
+        state.stopped_for_good = None if action.resumable else action.reason
         return JobState.STOPPED, action.reason
     if action.kind is ActionKind.DENSIFY:
         state.dense = True
@@ -236,6 +237,8 @@ def restore_weights(parts: Parts) -> bool:
 
 def limits(state: LoopState, deadline: float | None, last: int) -> tuple[JobState, str] | None:
     """Return how the run ends when it cannot or may not go on."""
+    if state.stopped_for_good is not None:
+        return JobState.STOPPED, state.stopped_for_good
     if state.steps_without_update >= MAX_STEPS_WITHOUT_UPDATE:
         steps = state.steps_without_update
         return JobState.STOPPED, f"no finite gradient in {steps} steps in a row"

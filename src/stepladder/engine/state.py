@@ -29,6 +29,9 @@ class LoopState:
     dense: bool = False
     """Dump rollouts at every step; an observer asked for it."""
 
+    stopped_for_good: str | None = None
+    """Why an observer ended the run for good; None: it goes on. A resumed run must not go on."""
+
     @classmethod
     def start(cls, run: RunSpec) -> LoopState:
         """Return the state before the first step."""

@@ -49,8 +49,6 @@ class RunObserver:
         self._primed = False
         self.drained = False
         """Whether the run was asked to end and can go on."""
-        self.stopped_at: int | None = None
-        """Step at which the gate stopped the run for good."""
 
     def on_step(self, metrics: StepMetrics) -> Action:
         """Answer one step."""
@@ -58,19 +56,13 @@ class RunObserver:
             self._primed = True
             for earlier in self._store.steps():
                 if earlier.step < metrics.step:
-                    answer = self._ask_gate(earlier)
+                    answer = self._gate.on_step(earlier)
                     if answer.kind is ActionKind.STOP:
                         return answer
-        answer = self._ask_gate(metrics)
+        answer = self._gate.on_step(metrics)
         if answer.kind is ActionKind.STOP:
             return answer
         if self._drain.is_set or any(path.exists() for path in self._stop_files):
             self.drained = True
-            return stop(ASKED_TO_STOP)
+            return stop(ASKED_TO_STOP, resumable=True)
         return CONTINUE
-
-    def _ask_gate(self, metrics: StepMetrics) -> Action:
-        answer = self._gate.on_step(metrics)
-        if answer.kind is ActionKind.STOP:
-            self.stopped_at = metrics.step
-        return answer

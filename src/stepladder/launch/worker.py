@@ -135,12 +135,7 @@ def _execute(run: RunSpec, job: Job, store: RunStore, drain: DrainSignal) -> Non
         observer=observer.on_step,
         folder=job.folder,
     )
-    final_step = end.final_step
-    if observer.stopped_at is not None and observer.stopped_at < final_step:
-        # The session that was stopped died before it could say so, and one more step was taken.
-        final_step = observer.stopped_at
-        store.truncate_after(final_step)
-    facts = {"num_parameters": end.num_parameters, "final_step": final_step}
+    facts = {"num_parameters": end.num_parameters, "final_step": end.final_step}
     if observer.drained and end.state is JobState.STOPPED:
         store.end(JobState.PENDING, ASKED_TO_STOP, **facts)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from stepladder.core.errors import StoreError
 from stepladder.spec.study import FORMAT_VERSION
 from stepladder.store import jsonl, layout, lock
 from stepladder.store.run_store import RunStore
+
+_SCRATCH = re.compile(r"\..+\.\d+(\.tmp)?")
 
 
 class StudyStore:
@@ -45,6 +48,19 @@ class StudyStore:
     def lock(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
         """Return the block in which this process is the one that runs the study."""
         return lock.hold(self.folder / layout.STUDY_LOCK, "this study", wait_s)
+
+    def sweep(self) -> int:
+        """Remove what writers that were killed left half-written; return how much. Hold the lock.
+
+        Files and folders are written under a hidden name that ends in the writer's process id.
+        """
+        left = [path for path in self.folder.rglob(".*") if _SCRATCH.fullmatch(path.name)]
+        for path in left:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return len(left)
 
     def is_running(self) -> bool:
         """Tell whether some process runs the study."""

@@ -317,7 +317,9 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     NO_REASON: {"en": "no reason was recorded", "zh": "未记录原因"},
 }
 """Value -> language -> words: axes and placeholders. Settings such as model=x2 are left as they are."""
-_TRANSLATED = ("axis", "second", "point", "start", "reason")
+_AXIS_PLACES = ("axis", "second")
+_PLACEHOLDER_PLACES = ("point", "start", "reason")
+_PLACEHOLDERS = (BASE_POINT, NO_REASON)
 
 
 def names_of(template: str) -> frozenset[str]:
@@ -333,13 +335,18 @@ def sentence(reason: Reason, lang: str = "en") -> str:
     """Return a reason as a sentence; a language that is not there falls back to English."""
     texts = TEXTS[reason.key]
     values = {
-        name: _word(value, lang) if name in _TRANSLATED else value
+        name: _word(value, lang) if _is_word(name, value) else value
         for name, value in reason.values.items()
     }
     template = texts.get(lang, texts["en"])
     text = template.format(**values)
     # Only a translated axis may be capitalised; names such as ladder-x1 stay as they are.
     return text[:1].upper() + text[1:] if template.startswith("{axis}") else text
+
+
+def _is_word(place: str, value: float | int | str) -> bool:
+    """Return whether a value is ours to translate: a model folder may be called `model`."""
+    return place in _AXIS_PLACES or (place in _PLACEHOLDER_PLACES and value in _PLACEHOLDERS)
 
 
 def _word(value: float | int | str, lang: str) -> float | int | str:

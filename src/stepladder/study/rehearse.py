@@ -129,6 +129,7 @@ def conduct(
         require_same_study(plan.spec, loaded.spec)
     with store.lock():
         store.clear_stop()
+        store.sweep()
         store.event(SESSION, planned=plan is not None)
         spec = loaded.spec
         end = warm_up(spec.axes.model, spec.base.task, loaded.folder, store, hands)
