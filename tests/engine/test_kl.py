@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stepladder.engine import kl
 
@@ -51,3 +53,33 @@ def test_reward_form_is_minus_the_estimate():
     assert kl.kl_reward(logp_NT, ref_logp_NT, 0.1, "k1").tolist() == [
         pytest.approx([-0.05, 0.0], abs=1e-7)
     ]
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_the_unbiased_estimators_have_the_kl_as_their_expectation(estimator):
+    g = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        drawn = torch.randn(2, 6, generator=g, dtype=torch.float64)
+        logp, ref_logp = drawn.log_softmax(-1)
+        exact = torch.distributions.kl_divergence(
+            torch.distributions.Categorical(logits=logp),
+            torch.distributions.Categorical(logits=ref_logp),
+        )
+        d = kl.log_ratio(logp, ref_logp)
+        torch.testing.assert_close((logp.exp() * kl.estimate(d, estimator)).sum(), exact)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    d=st.floats(-20, 20, width=32),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_k2_and_k3_are_never_negative_and_k3_keeps_its_digits_near_zero(d, dtype):
+    tensor = torch.tensor(d, dtype=dtype)
+    assert kl.estimate(tensor, "k2") >= 0
+    k3 = kl.estimate(tensor, "k3").item()
+    # exp(-d) - 1 + d would be off by the rounding of 1; expm1 is off by that of d only.
+    assert k3 >= -torch.finfo(dtype).eps * abs(d)
+    if abs(d) < 1e-2:
+        series = d**2 / 2 - d**3 / 6 + d**4 / 24 - d**5 / 120
+        assert k3 == pytest.approx(series, rel=1e-9, abs=2 * torch.finfo(dtype).eps * abs(d))

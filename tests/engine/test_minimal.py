@@ -7,6 +7,8 @@ import pytest
 import tiny
 import torch
 
+from stepladder.engine.load import load_policy
+
 
 def minimal():
     path = Path(__file__).parents[2] / "examples" / "minimal_grpo.py"
@@ -26,7 +28,11 @@ def test_first_step_equals_the_engine(tmp_path):
         import stepladder.engine.run as engine_run
 
         build = engine_run.build_reference
-        patch.setattr(engine_run, "build_reference", lambda folder, run: build(other, run))
+        patch.setattr(
+            engine_run,
+            "build_reference",
+            lambda policy, run: build(load_policy(other, run.model, 1.0), run),
+        )
         _, recorder = tiny.execute(run, base, tmp_path / "run")
     groups = recorder.dumps[0][1]
     completions = [r.completion for group in groups for r in group.rollouts]

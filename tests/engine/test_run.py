@@ -34,7 +34,9 @@ def stop_at(step, *, resumable=False):
 
 
 def test_a_run_ends_done_and_learns(model, tmp_path):
-    end, recorder = tiny.execute(tiny.tiny_run(budget__steps=40, kl__coef=0.0), model, tmp_path)
+    end, recorder = tiny.execute(
+        tiny.tiny_run(budget__steps=40, kl__coef=0.0, kl__cap=None), model, tmp_path
+    )
     assert (end.state, end.reason, end.final_step) == (JobState.DONE, "", 40)
     assert [row.step for row in recorder.steps] == list(range(1, 41))
     assert [row.step for row in recorder.evals] == [0, *range(4, 41, 4)]
@@ -210,7 +212,8 @@ def test_what_a_killed_save_left_is_swept(model, tmp_path):
 def test_checkpoints_hold_no_pickle(model, tmp_path):
     tiny.execute(tiny.tiny_run(), model, tmp_path)
     names = {p.name for p in (tmp_path / "checkpoints" / "step-000006").iterdir()}
-    assert names == {"weights.safetensors", "optimizer.safetensors", "state.json"}
+    stems = ("weights", "optimizer", "random", "healthy_weights", "healthy_optimizer")
+    assert names == {"state.json", *(f"{stem}.safetensors" for stem in stems)}
     state = json.loads((tmp_path / "checkpoints" / "step-000006" / "state.json").read_text())
     assert (state["step"], state["loop"]["num_samples"]) == (6, 96)
 
@@ -235,10 +238,10 @@ def test_no_reference_is_built_without_a_kl_coefficient(model, tmp_path, monkeyp
     import stepladder.engine.reference as reference
 
     def refuse(*args, **settings):
-        raise AssertionError("a reference was loaded")
+        raise AssertionError("a reference was stored")
 
-    monkeypatch.setattr(reference, "load_policy", refuse)
-    _, recorder = tiny.execute(tiny.tiny_run(kl__coef=0.0), model, tmp_path)
+    monkeypatch.setattr(reference, "StoredReference", refuse)
+    _, recorder = tiny.execute(tiny.tiny_run(kl__coef=0.0, kl__cap=None), model, tmp_path)
     assert "kl_ref" not in recorder.steps[0].values
 
 
@@ -260,18 +263,18 @@ def test_texts_can_be_left_out_of_dumps(model, tmp_path):
 
 
 def test_a_skipped_update_is_counted_and_leaves_the_weights(model, tmp_path, monkeypatch):
-    from stepladder.engine.algo.grpo import Grpo
+    from stepladder.engine.algo.group import Group
 
-    original = Grpo.loss
+    original = Group.loss
 
     def poisoned(self, *args):
         terms = original(self, *args)
         return type(terms)(terms.loss * float("nan"), terms.sums, terms.ratio_max)
 
-    monkeypatch.setattr(Grpo, "loss", poisoned)
+    monkeypatch.setattr(Group, "loss", poisoned)
     end, recorder = tiny.execute(tiny.tiny_run(), model, tmp_path)
     assert end.reason == "no finite gradient in 5 steps in a row"
-    assert recorder.events[0] == ("update_skipped", 1, {"num_updates": 1})
+    assert recorder.events[0] == ("update_skipped", 1, {"num_updates": 1, "reason": "non_finite"})
     assert recorder.steps[0].values["updates"] == 0
     assert "grad_norm" in recorder.steps[0].non_finite
     before, after = load_file(model / "model.safetensors"), weights(tmp_path)

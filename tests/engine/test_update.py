@@ -15,12 +15,13 @@ from stepladder.engine.adamw import AdamW, AdamWSettings
 from stepladder.engine.algo.build import ALGORITHMS, build_algorithm
 from stepladder.engine.batch import RolloutBatch
 from stepladder.engine.load import load_policy
-from stepladder.engine.measure import UpdateStats
 from stepladder.engine.optim import Optimizer
-from stepladder.engine.reference import FrozenReference
+from stepladder.engine.parts import Learner
+from stepladder.engine.prepare import prepare
+from stepladder.engine.reference import build_reference
 from stepladder.engine.sampling import LocalSampler
 from stepladder.engine.text import load_codec
-from stepladder.engine.update import accumulate, prepare
+from stepladder.engine.update import accumulate, minibatches
 from stepladder.rewards.score import score_groups
 from stepladder.spec.algorithm import ALGORITHM_NAMES
 from stepladder.spec.run import ModelSpec, OptimSpec
@@ -38,50 +39,54 @@ def setting(folder, **changes):
     sampler = LocalSampler(policy, load_codec(folder))
     params = SamplingParams(max_new_tokens=6, seed=3)
     groups = score_groups(tiny.TinyReward(), prompts, sampler.sample(prompts, [4, 4, 4, 4], params))
-    return run, policy, build_algorithm(run), groups
+    learner = Learner(
+        run=run,
+        policy=policy,
+        algorithm=build_algorithm(run),
+        optimizer=Optimizer(policy.named_parameters(), run.optim, run.budget.steps),
+        reference=build_reference(policy, run),
+    )
+    return learner, groups
 
 
-def gradient(policy, algorithm, batch, knobs, micro):
-    stats = UpdateStats()
-    for weight in policy.named_parameters().values():
+def gradient(learner, batch, knobs, micro):
+    weights = learner.policy.named_parameters().values()
+    for weight in weights:
         weight.grad = None
-    accumulate(batch, policy, algorithm, knobs, micro, stats)
-    grads = torch.cat([w.grad.flatten() for w in policy.named_parameters().values()])
-    return grads, stats
+    sums = accumulate(batch, learner, knobs, micro)
+    return torch.cat([w.grad.flatten() for w in weights]), sums
 
 
 def test_the_split_does_not_change_the_gradient_or_the_sums(folder):
-    run, policy, algorithm, groups = setting(folder)
-    reference = FrozenReference(folder, run)
+    learner, groups = setting(folder)
     knobs = Knobs(kl_coef=0.1, entropy_coef=0.05)
-    batch = prepare(groups, run, policy, reference, algorithm, knobs)
-    whole, sums = gradient(policy, algorithm, batch, knobs, 16)
+    batch = prepare(groups, learner, knobs)
+    whole, sums = gradient(learner, batch, knobs, 16)
     for micro in (1, 3, 8):
-        split, split_sums = gradient(policy, algorithm, batch, knobs, micro)
+        split, split_sums = gradient(learner, batch, knobs, micro)
         torch.testing.assert_close(split, whole, rtol=1e-9, atol=1e-12)
         assert split_sums.sums == pytest.approx(sums.sums, rel=1e-5)
 
 
-def test_skipping_dead_rollouts_is_exact(folder, monkeypatch):
-    run, policy, algorithm, groups = setting(folder, kl__coef=0.0, entropy__coef=0.0)
+def test_skipping_dead_rollouts_is_exact(folder):
+    learner, groups = setting(folder, kl__coef=0.0, kl__cap=None, entropy__coef=0.0)
     free, paid = Knobs(kl_coef=0.0, entropy_coef=0.0), Knobs(kl_coef=0.0, entropy_coef=1e-30)
-    batch = prepare(groups, run, policy, None, algorithm, free)
+    batch = prepare(groups, learner, free)
     dead_N = batch.packed.group_N >= 2
     advantage_NT = batch.advantage_NT * ~dead_N[:, None]
     batch = RolloutBatch(packed=batch.packed, advantage_NT=advantage_NT)
-    skipped, sums = gradient(policy, algorithm, batch, free, 16)
-    full, full_sums = gradient(policy, algorithm, batch, paid, 16)
+    skipped, sums = gradient(learner, batch, free, 16)
+    full, full_sums = gradient(learner, batch, paid, 16)
     torch.testing.assert_close(skipped, full, rtol=1e-9, atol=1e-12)
     assert sums.sums == pytest.approx(full_sums.sums, rel=1e-6)
 
 
 def test_kl_in_the_reward_moves_advantages(folder):
-    run, policy, algorithm, groups = setting(folder, kl__placement="reward", kl__coef=0.5)
-    reference = FrozenReference(folder, run)
+    learner, groups = setting(folder, kl__placement="reward", kl__coef=0.5)
     with torch.no_grad():
-        reference._policy.backbone.model.embedding.mul_(0.5)
+        learner.policy.backbone.model.embedding.mul_(0.5)
     knobs = Knobs(kl_coef=0.5, entropy_coef=0.0)
-    batch = prepare(groups, run, policy, reference, algorithm, knobs)
+    batch = prepare(groups, learner, knobs)
     packed = batch.packed
     d_NT = (packed.sampler_logp_NT.double() - packed.ref_logp_NT) * packed.action_NT
     k3_N = ((-d_NT).exp() - 1 + d_NT).sum(1)
@@ -90,6 +95,34 @@ def test_kl_in_the_reward_moves_advantages(folder):
     first_N = packed.prompt_length_N
     found = batch.advantage_NT.gather(1, first_N[:, None]).view(4, 4).double()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(packed.kl_reward_N.double(), -0.5 * k3_N, rtol=1e-4, atol=1e-4)
+
+
+def test_overlong_completions_are_penalised_or_masked(folder):
+    penalty = {"type": "grpo", "overlong": "penalty", "overlong_buffer": 4}
+    learner, groups = setting(folder, algorithm=penalty)
+    knobs = Knobs(kl_coef=0.0, entropy_coef=0.0)
+    packed = prepare(groups, learner, knobs).packed
+    rollouts = [r for g in groups for r in g.rollouts if r.completion.token_ids]
+    for row, rollout in enumerate(rollouts):
+        share = min(1.0, max(0, len(rollout.completion.token_ids) - 2) / 4)
+        assert packed.reward_N[row].item() == pytest.approx(rollout.reward - share, abs=1e-6)
+    learner, _ = setting(folder, algorithm={"type": "grpo", "overlong": "mask"})
+    batch = prepare(groups, learner, knobs)
+    cut = torch.tensor([r.completion.stop.truncated for r in rollouts])
+    assert 0 < int(cut.sum()) < len(cut)
+    assert torch.equal(batch.packed.weight_N == 0, cut)
+    assert (batch.advantage_NT[cut] != 0).any(), "a masked rollout counts in its group's baseline"
+
+
+def test_minibatches_cover_every_row_once_and_keep_groups_together():
+    parts = list(minibatches(12, 4, seed=1))
+    assert sorted(torch.cat(parts).tolist()) == list(range(12))
+    assert all(part.tolist() == sorted(part.tolist()) for part in parts)
+    again, other = list(minibatches(12, 4, seed=1)), list(minibatches(12, 4, seed=2))
+    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(parts, other, strict=True))
+    assert list(minibatches(4, 4, seed=1)) == [None]
 
 
 def test_algorithm_names_are_those_of_the_spec():

@@ -146,3 +146,29 @@ def test_a_run_of_one_step_is_spoken_of_without_error():
 def test_downstream_findings_point_at_their_cause():
     findings = by_id(simulate.truncation(Simulation(seed=3, num_prompts=32), 100))
     assert findings["R1"].explained_by == "L2"
+
+
+def stuck(num_stuck, at=20, num=60, skipped=2.0):
+    updates, left_out = np.full(num, 2.0), np.zeros(num)
+    updates[at : at + num_stuck], left_out[at : at + num_stuck] = 0.0, skipped
+    return by_id(record_of(updates=updates, skipped_updates=left_out))["U1"]
+
+
+@pytest.mark.parametrize(
+    ("num_stuck", "severity"),
+    [(3, Severity.WARNING), (4, Severity.WARNING), (5, Severity.CRITICAL)],
+)
+def test_steps_in_a_row_without_an_update_are_told(num_stuck, severity):
+    finding = stuck(num_stuck)
+    assert (finding.outcome, finding.severity, finding.onset) == (Outcome.FIRED, severity, 21)
+    assert finding.values == {"steps": num_stuck, "num_skipped": 2 * num_stuck}
+
+
+def test_a_skipped_update_now_and_then_or_none_at_all_is_no_finding():
+    assert stuck(2).outcome is Outcome.CLEAR
+    # Nothing was left out: the critic's warm-up has no update of the policy.
+    assert stuck(20, skipped=0.0).outcome is Outcome.CLEAR
+    alternating = np.tile([0.0, 2.0], 20)
+    found = by_id(record_of(updates=alternating, skipped_updates=2.0 - alternating))["U1"]
+    assert found.outcome is Outcome.CLEAR
+    assert by_id(record_of(grad_norm=np.ones(30)))["U1"].outcome is Outcome.CANNOT_SAY

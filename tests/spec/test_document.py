@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from stepladder.core.metrics import METRICS
 from stepladder.spec.document import COMMAND, main, metrics_page, pages, settings_page, type_text
-from stepladder.spec.explain import known_paths
+from stepladder.spec.explain import known_paths, members_of
 from stepladder.spec.run import RunSpec
 from stepladder.spec.study import StudySpec
 
@@ -29,14 +29,26 @@ def test_every_setting_and_metric_is_on_its_page():
 def sections(model: type[BaseModel]):
     yield model
     for field in model.model_fields.values():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from sections(field.annotation)
+        for member in members_of(field.annotation):
+            yield from sections(member)
 
 
 def test_every_setting_has_a_meaning():
     for model in sections(StudySpec):
         silent = [name for name, field in model.model_fields.items() if not field.description]
         assert not silent, f"{model.__name__}: {silent}"
+
+
+def test_an_algorithm_lists_what_it_adds_or_has_otherwise():
+    page = settings_page()
+    shared, rest = page.split("#### grpo\n")
+    assert "| `algorithm.clip_low` | number, > 0 | `0.2` |" in shared
+    cispo = rest.split("#### cispo\n")[1].split("####")[0]
+    assert "| `algorithm.clip_low` | number, > 0 | `1.0` |" in cispo
+    assert "algorithm.importance_cap" not in cispo
+    assert "As for `grpo`:" in cispo
+    rloo = rest.split("#### rloo\n")[1].split("####")[0]
+    assert '| `"leave_one_out"` |' in rloo
 
 
 def test_types_are_written_in_words():

@@ -3,6 +3,8 @@
 import pytest
 
 from stepladder.core.errors import SpecError
+from stepladder.spec.algorithm import GrpoSpec, PpoSpec
+from stepladder.spec.explain import known_paths
 from stepladder.spec.load import load_spec
 from stepladder.spec.run import RunSpec
 from stepladder.spec.study import StudySpec
@@ -35,7 +37,29 @@ BAD_RUN = {
     "long warm-up": ("[optim]\nwarmup_steps = 100", "optim.warmup_steps", "set it below 100"),
     "eval on train": ('[eval]\nsplit = "train"', "eval.split", "use 'eval'"),
     "nucleus": ("[sampling]\ntop_p = 0.9", "sampling.top_p", "leave it at 1.0"),
-    "unknown algorithm": ('[algorithm]\ntype = "grop"', "algorithm.type", "'grpo'"),
+    "unknown algorithm": ('[algorithm]\ntype = "grop"', "algorithm.type", "mean 'grpo'?"),
+    "algorithm as a number": ("[algorithm]\ntype = 3", "algorithm.type", "known are grpo"),
+    "algorithm as a word": ('algorithm = "ppo"', "algorithm", "write it as a table"),
+    "key of the default algorithm": (
+        "[algorithm]\nclip_lo = 0.1",
+        "algorithm.clip_lo",
+        "did you mean 'algorithm.clip_low'?",
+    ),
+    "value of the chosen algorithm": (
+        '[algorithm]\ntype = "ppo"\ngae_lambda = 2',
+        "algorithm.gae_lambda",
+        "inside the limit",
+    ),
+    "key of another algorithm": (
+        '[algorithm]\ntype = "ppo"\nbaseline = "mean"',
+        "algorithm.baseline",
+        "is not a setting of 'ppo'",
+    ),
+    "inside an optional section": (
+        "[model.lora]\nrnk = 3",
+        "model.lora.rnk",
+        "did you mean 'model.lora.rank'?",
+    ),
 }
 BAD_STUDY = {
     "group of one": (
@@ -48,6 +72,11 @@ BAD_STUDY = {
     "share": ("[axes]\nsteps = [0.5, 1.5]", "axes.steps", "write shares such as 0.5"),
     "too far": ("[target]\nratio = 8", "target.ratio", "use at most 4"),
     "inside base": ("[base.optim]\nlearning_rat = 1", "base.optim.learning_rat", "'base.optim.lr'"),
+    "union inside base": (
+        '[base.algorithm]\ntype = "rloo"\ngamma = 0.9',
+        "base.algorithm.gamma",
+        "reinforce, ppo",
+    ),
     "base run": ("[base.optim]\nwarmup_steps = 900", "base.optim.warmup_steps", "set it below"),
 }
 
@@ -89,3 +118,26 @@ def test_a_bad_set_is_named(tmp_path):
 def test_settings_that_contradict_each_other_are_all_told(tmp_path):
     lines = refusal(RunSpec, "[optim]\nwarmup_steps = 500\n[sampling]\ntop_p = 0.5\n", tmp_path)
     assert len(lines) == 2
+
+
+def test_changing_the_algorithm_says_which_keys_of_the_old_one_are_in_the_way(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('[algorithm]\nbaseline = "leave_one_out"\nddof = 0\nclip_low = 0.1\n')
+    assert load_spec(RunSpec, path).spec.algorithm.type == "grpo"
+    with pytest.raises(SpecError) as caught:
+        load_spec(RunSpec, path, ["algorithm.type=ppo"])
+    first, second = str(caught.value).splitlines()
+    assert "algorithm.baseline: is not a setting of 'ppo'" in first
+    assert "algorithm.ddof" in second
+    assert "remove it, or set algorithm.type to one that has it: grpo, dr_grpo" in first
+
+
+def test_every_leaf_of_a_union_is_known_once():
+    paths = known_paths(RunSpec)
+    assert len(paths) == len(set(paths))
+    assert {"algorithm.baseline", "algorithm.gae_lambda", "algorithm.statistics"} <= set(paths)
+    assert "algorithm" not in paths
+    only = known_paths(RunSpec, chosen={"algorithm": PpoSpec})
+    assert "algorithm.gae_lambda" in only
+    assert "algorithm.ddof" not in only
+    assert {f"algorithm.{name}" for name in GrpoSpec.model_fields} <= set(paths)

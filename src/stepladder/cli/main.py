@@ -30,6 +30,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "stop": ("stepladder.cli.run_cmds:stop", "Ask a running study to end; it can go on later."),
     "curves": ("stepladder.cli.result_cmds:curves", "Print the response curves of a study."),
     "report": ("stepladder.cli.result_cmds:report", "Write and print the report of a study."),
+    "export": ("stepladder.cli.export_cmd:export", "Write a run's policy as a model folder."),
     "tasks": ("stepladder.cli.task_cmds:tasks", "List, show and audit tasks."),
     "doctor": ("stepladder.cli.doctor_cmd:doctor", "Check this machine and say how to mend it."),
 }

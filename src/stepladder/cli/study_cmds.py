@@ -19,6 +19,7 @@ from stepladder.cli.output import (
     print_json,
     print_table,
 )
+from stepladder.cli.plan_run import is_run_file, refuse_study_options, show_run_plan
 from stepladder.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def run(
 @click.command(
     epilog="\b\nExamples:\n"
     "  stepladder plan                      the rehearsal\n"
-    "  stepladder plan study.toml\n"
+    "  stepladder plan run.toml             one run: memory, tokens, operations\n"
+    "  stepladder plan report-a-medium      a preset of report A\n"
     "  stepladder plan study.toml --set axes.samples_per_prompt=[8,16,32]\n"
     "  stepladder plan runs/rehearsal --json"
 )
@@ -131,7 +133,9 @@ def run(
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change one setting.")
 @click.option("--slots", type=click.IntRange(min=1), help="Runs at once [cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.pass_context
 def plan(
+    ctx: click.Context,
     study: Path | None,
     out: Path | None,
     budget: str | None,
@@ -139,11 +143,16 @@ def plan(
     slots: int | None,
     as_json: bool,
 ) -> int:
-    """Show what a study would run; write nothing and start nothing.
+    """Show what a study, or one run, would take; write nothing and start nothing.
 
-    Lists every run, the settings that move along with each axis and, where costs were measured,
-    the time. STUDY is a settings file or a study folder; without it the rehearsal.
+    A study: every run, the settings that move along with each axis and, where costs were measured,
+    the time. A run: memory, tokens, operations. STUDY is a settings file of either, a study folder
+    or a preset's name; without it the rehearsal.
     """
+    if study is not None and is_run_file(study):
+        refuse_study_options(out=out, budget=budget, slots=slots)
+        lang = language((ctx.obj or {}).get("lang"))
+        return show_run_plan(study, sets, lang, as_json=as_json)
     from stepladder.store.study_store import StudyStore
     from stepladder.study.cost import parse_budget
     from stepladder.study.plan import make_plan

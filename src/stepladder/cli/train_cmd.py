@@ -39,14 +39,20 @@ if TYPE_CHECKING:
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads [1 for the ladder, else all].")
 @click.option("--fresh", is_flag=True, help="Move the old folder aside and begin anew.")
+@click.option(
+    "--reset-optimizer",
+    is_flag=True,
+    help="Go on without the optimiser's state; the run is marked for it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def train(
+def train(  # noqa: PLR0913  (one option each)
     settings: Path | None,
     model: str | None,
     sets: tuple[str, ...],
     out: Path,
     threads: int | None,
     fresh: bool,
+    reset_optimizer: bool,
     as_json: bool,
 ) -> int:
     """Train one policy and score it on held-out prompts before and after.
@@ -69,7 +75,9 @@ def train(
         require_training()
     if fresh and (moved := set_aside(out)):
         note(f"the old folder is now {moved}")
-    end = None if _is_finished(out) else _train(loaded, out, threads)
+    end = (
+        None if _is_finished(out) else _train(loaded, out, threads, reset_optimizer=reset_optimizer)
+    )
     return _show(out, loaded.spec, end, as_json=as_json)
 
 
@@ -124,7 +132,9 @@ class _RunFolder:
         """Leave the run's event file to its worker."""
 
 
-def _train(loaded: Loaded[RunSpec], out: Path, threads: int | None) -> QueueEnd:
+def _train(
+    loaded: Loaded[RunSpec], out: Path, threads: int | None, *, reset_optimizer: bool
+) -> QueueEnd:
     from stepladder.cli.progress import TrainProgress
     from stepladder.core.job import Job, JobKind
     from stepladder.launch.local import LocalLauncher
@@ -144,6 +154,7 @@ def _train(loaded: Loaded[RunSpec], out: Path, threads: int | None) -> QueueEnd:
             "run": run.model_dump(mode="json"),
             "provenance": dict(loaded.provenance),
             "plugin_folder": None if loaded.folder is None else str(loaded.folder.resolve()),
+            "reset_optimizer": reset_optimizer,
         },
         threads=threads,
     )

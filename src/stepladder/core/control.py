@@ -41,6 +41,27 @@ class Action:
     """For STOP: whether the same command may go on later; a stop for good is kept with the state."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEvent:
+    """What a controller or a belt did; a row of the run's events."""
+
+    kind: str
+    """`entropy_cliff`, `kl_cap`, `gradient_alarm`, `reference_refreshed` and so on."""
+    details: Mapping[str, float | int | str] = field(default_factory=dict[str, float | int | str])
+    """Measured values and what was done (`response`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustment:
+    """A controller's answer to one step."""
+
+    knobs: Knobs
+    """Of the next step."""
+    events: tuple[ControlEvent, ...] = ()
+    stop: str | None = None
+    """Why the run ends for good; None: it goes on."""
+
+
 CONTINUE = Action()
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from stepladder.core.control import Knobs
+from stepladder.core.control import Adjustment, Knobs
 from stepladder.core.finding import Finding
 from stepladder.core.job import Job, JobStatus
 from stepladder.core.metrics import StepMetrics
@@ -63,15 +63,20 @@ class Sampler(Protocol):
 class Controller(Protocol):
     """Moves knobs between steps; its state lives in the checkpoint."""
 
-    def update(self, metrics: StepMetrics, groups: Sequence[RolloutGroup]) -> Knobs:
-        """Return the knobs of the next step."""
+    name: str
+    """Key of its state in the checkpoint."""
+
+    def update(
+        self, knobs: Knobs, metrics: StepMetrics, groups: Sequence[RolloutGroup]
+    ) -> Adjustment:
+        """Return the knobs of the next step, what was done, and whether the run ends."""
         ...
 
-    def state(self) -> Mapping[str, float]:
-        """Return what `load` needs to go on exactly."""
+    def state(self) -> Mapping[str, Any]:
+        """Return JSON values that `load` needs to go on exactly."""
         ...
 
-    def load(self, state: Mapping[str, float]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Take up a saved state."""
         ...
 

@@ -23,6 +23,8 @@ class TokenLogprobs:
     logp_NT: Tensor
     entropy_NT: Tensor
     """Exact, over the whole vocabulary, at the sampling temperature."""
+    value_NT: Tensor | None = None
+    """Value of the state in which the token was chosen; None: no value head or critic was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,15 @@ class PackedRollouts:
     ref_logp_NT: Tensor | None = None
     """By the reference policy; None: no reference is kept."""
     value_NT: Tensor | None = None
-    """By a critic; None: the algorithm has none."""
+    """By the critic before the first update; None: the algorithm has none."""
+    last_value_N: Tensor | None = None
+    """Value of what follows the last token, where a truncated rollout is bootstrapped; else 0."""
+    base_logp_NT: Tensor | None = None
+    """By the base policy, where a KL budget is kept and the reference moves."""
+    kl_reward_N: Tensor | None = None
+    """Reward added for the KL to the reference (never positive with k2 and k3); None: not there."""
+    overlong_N: Tensor | None = None
+    """bool; penalised or masked for its length; None: neither is asked for."""
 
     @property
     def num_rollouts(self) -> int:
@@ -97,14 +107,17 @@ class RolloutBatch:
     packed: PackedRollouts
     advantage_NT: Tensor
     return_NT: Tensor | None = None
+    loss_weight_NT: Tensor | None = None
+    """What a token's loss counts in its update; the same whatever the micro-batch. Set by update."""
 
     def rows(self, index: Tensor | slice) -> RolloutBatch:
         """Return some rollouts, in the same order."""
-        returns = None if self.return_NT is None else self.return_NT[index]
+        weights = self.loss_weight_NT
         return RolloutBatch(
             packed=self.packed.rows(index),
             advantage_NT=self.advantage_NT[index],
-            return_NT=returns,
+            return_NT=None if self.return_NT is None else self.return_NT[index],
+            loss_weight_NT=None if weights is None else weights[index],
         )
 
 

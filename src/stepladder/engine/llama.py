@@ -12,7 +12,7 @@ V vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,6 +66,8 @@ class CompactLlama(nn.Module):
         self.head = None if self.shape.tied else nn.Parameter(torch.empty(table))
         self.to(dtype)
         self._tables: tuple[Tensor, Tensor] | None = None
+        self.checkpointing = False
+        """Compute each block again in the backward pass instead of keeping its activations."""
 
     @property
     def _blocks(self) -> Sequence[_Layer]:
@@ -228,19 +230,36 @@ class CompactLlama(nn.Module):
     def _plain(self, tokens_NT: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the causal hidden_NTD and, one a layer, keys and values [N, K, T, E]."""
         cos_TE, sin_TE = self._rope(tokens_NT.shape[1])
-        shape, keys, values = self.shape, [], []
-        repeats = shape.num_heads // shape.num_key_heads
+        keys, values = [], []
         hidden = functional.embedding(tokens_NT, self.embedding)
+        tables = cos_TE[:, None], sin_TE[:, None]
         for layer in self._blocks:
-            query, key, value = self._project(hidden, layer, cos_TE[:, None], sin_TE[:, None])
-            query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+            hidden, key, value = self._run(self._plain_block, hidden, layer, *tables)
             keys.append(key)
             values.append(value)
-            if repeats > 1:
-                key, value = (part.repeat_interleave(repeats, 1) for part in (key, value))
-            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            hidden = self._finish(hidden, mixed.transpose(1, 2), layer)
-        return rms_norm(hidden, self.final_norm, shape.norm_eps), keys, values
+        return rms_norm(hidden, self.final_norm, self.shape.norm_eps), keys, values
+
+    def _plain_block(
+        self, hidden: Tensor, layer: _Layer, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the next hidden_NTD and the block's keys and values [N, K, T, E]."""
+        query, key, value = self._project(hidden, layer, cos, sin)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        repeats = self.shape.num_heads // self.shape.num_key_heads
+        wide = (key, value)
+        if repeats > 1:
+            wide = (key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1))
+        mixed = functional.scaled_dot_product_attention(query, *wide, is_causal=True)
+        return self._finish(hidden, mixed.transpose(1, 2), layer), key, value
+
+    def _run(self, block: Callable[..., Any], *args: Any) -> Any:
+        """Call a block; in a training pass with `checkpointing`, keep only its inputs."""
+        if not (self.checkpointing and torch.is_grad_enabled()):
+            return block(*args)
+        # Here, since its first call imports torch._dynamo: more than a second.
+        from torch.utils.checkpoint import checkpoint
+
+        return checkpoint(block, *args, use_reentrant=False, preserve_rng_state=False)
 
     def _suffix(self, tokens_NC: Tensor, cache: PromptCache, suffix: SuffixCache | None) -> Tensor:
         """Return hidden_NCD of tokens that follow the cached prompts and `suffix`, if any."""
@@ -258,17 +277,31 @@ class CompactLlama(nn.Module):
         bias = suffix_bias(cache, num_new, start + num_new, repeats, cos)
         hidden = functional.embedding(tokens_NC, self.embedding)
         for number, layer in enumerate(self._blocks):
-            query, key, value = self._project(hidden, layer, cos, sin)
-            key, value = key.transpose(1, 2), value.transpose(1, 2)
-            if suffix is not None:
-                suffix.keys[number][:, :, start : start + num_new] = key
-                suffix.values[number][:, :, start : start + num_new] = value
-                key = suffix.keys[number][:, :, : start + num_new]
-                value = suffix.values[number][:, :, : start + num_new]
             prompt = (cache.keys[number], cache.values[number])
-            mixed = attend(query, prompt, (key, value), bias)
-            hidden = self._finish(hidden, mixed, layer)
+            if suffix is None:
+                hidden = self._run(self._suffix_block, hidden, layer, cos, sin, prompt, bias)
+                continue
+            query, key, value = self._project(hidden, layer, cos, sin)
+            suffix.keys[number][:, :, start : start + num_new] = key.transpose(1, 2)
+            suffix.values[number][:, :, start : start + num_new] = value.transpose(1, 2)
+            key = suffix.keys[number][:, :, : start + num_new]
+            value = suffix.values[number][:, :, : start + num_new]
+            hidden = self._finish(hidden, attend(query, prompt, (key, value), bias), layer)
         return rms_norm(hidden, self.final_norm, self.shape.norm_eps)
+
+    def _suffix_block(
+        self,
+        hidden: Tensor,
+        layer: _Layer,
+        cos: Tensor,
+        sin: Tensor,
+        prompt: tuple[Tensor, Tensor],
+        bias: Tensor | None,
+    ) -> Tensor:
+        """Return the next hidden_NCD of whole completions after their prompts."""
+        query, key, value = self._project(hidden, layer, cos, sin)
+        own = (key.transpose(1, 2), value.transpose(1, 2))
+        return self._finish(hidden, attend(query, prompt, own, bias), layer)
 
     def _project(
         self, hidden: Tensor, layer: _Layer, cos: Tensor, sin: Tensor

@@ -25,7 +25,8 @@ def load_policy(
     """Return the policy of a Hugging Face folder, on the device that suits its size.
 
     Raises
-        SpecError: the folder holds no loadable causal LM.
+        SpecError: the folder holds no loadable causal LM, or the model cannot take adapters or
+            checkpointing that were asked for.
     """
     config = read_json(folder / "config.json")
     if not config:
@@ -36,7 +37,9 @@ def load_policy(
             "give the folder of a Hugging Face causal LM, or ladder-x1, ladder-x2, ladder-x4",
         )
     try:
-        backbone = _backbone(folder, DTYPES[spec.dtype], prefer_compact and not supported(config))
+        backbone = _backbone(folder, spec, prefer_compact and not supported(config))
+    except SpecError:
+        raise
     except (OSError, ValueError) as error:
         raise SpecError(
             "SL0134", f"the weights cannot be loaded: {error}", f"model.path {folder}"
@@ -47,9 +50,15 @@ def load_policy(
     return CausalPolicy(backbone, temperature)
 
 
-def _backbone(folder: Path, dtype: torch.dtype, compact: bool) -> Backbone:
-    if compact:
-        return CompactBackbone(CompactLlama.from_folder(folder, dtype))
+def _backbone(folder: Path, spec: ModelSpec, compact: bool) -> Backbone:
+    dtype = DTYPES[spec.dtype]
+    if compact and spec.lora is None:
+        model = CompactLlama.from_folder(folder, dtype)
+        model.checkpointing = spec.gradient_checkpointing
+        return CompactBackbone(model)
     from stepladder.engine.transformers_model import TransformersBackbone
 
-    return TransformersBackbone.from_folder(folder, dtype)
+    backbone = TransformersBackbone.from_folder(folder, dtype, spec.lora)
+    if spec.gradient_checkpointing:
+        backbone.enable_checkpointing()
+    return backbone

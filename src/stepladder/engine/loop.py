@@ -1,7 +1,7 @@
 """The training loop: every stage by name, once a step. Called by `engine/run.py`.
 
-collect -> prepare -> update -> measure -> record -> evaluate -> observe -> checkpoint
-groups     batch      stats     values     rows      score       action     full state
+collect -> prepare -> update -> measure -> evaluate -> record -> control -> observe -> checkpoint
+groups     batch      stats     values     score       rows      knobs      action     full state
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepladder.core.control import Action, ActionKind
 from stepladder.core.job import JobState
@@ -19,40 +19,17 @@ from stepladder.core.metrics import StepMetrics, split_finite
 from stepladder.core.record import EvalRow
 from stepladder.core.rng import seed_for
 from stepladder.core.rollout import RolloutGroup, SamplingParams
-from stepladder.core.seams import Reward, Sampler
-from stepladder.engine.checkpoint import CheckpointStore
-from stepladder.engine.evaluate import Evaluator
 from stepladder.engine.measure import UpdateStats, step_values
-from stepladder.engine.optim import Optimizer
-from stepladder.engine.policy import CausalPolicy
-from stepladder.engine.prompts import PromptOrder
-from stepladder.engine.restore import restore, save
-from stepladder.engine.seams import Algorithm, FrozenPolicy, Observer, Recorder
+from stepladder.engine.parts import Parts
+from stepladder.engine.prepare import prepare
+from stepladder.engine.restore import save, take_up_weights
 from stepladder.engine.state import LoopState
-from stepladder.engine.update import prepare, update
+from stepladder.engine.update import update
 from stepladder.rewards.score import score_groups
 from stepladder.spec.run import RunSpec
 
-MAX_STEPS_WITHOUT_UPDATE = 5
-"""After so many steps in a row without one finite gradient, waiting cannot help."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the loop works with; nothing here changes during a run but weights and moments."""
-
-    run: RunSpec
-    order: PromptOrder
-    sampler: Sampler
-    reward: Reward
-    policy: CausalPolicy
-    reference: FrozenPolicy | None
-    algorithm: Algorithm
-    optimizer: Optimizer
-    evaluator: Evaluator
-    checkpoints: CheckpointStore
-    recorder: Recorder
-    observer: Observer
+LEAST_LR_SCALE = 1 / 64
+"""Belts lower the learning rate no further: a run at its KL cap goes on, slowly, and says so."""
 
 
 class Clock:
@@ -84,33 +61,35 @@ def train(parts: Parts, state: LoopState, deadline: float | None = None) -> tupl
         if answered is not None:
             return answered
     # A session that was killed after its last checkpoint may have been at its end already.
-    if (ended := limits(state, None, run.budget.steps)) is not None:
+    if (ended := limits(run, state, None)) is not None:
         return ended
     while state.step < run.budget.steps:
         state.step += 1
-        clock = Clock()
-        groups = collect(parts, state, clock)
-        with clock.stage("train"):
-            batch = prepare(
-                groups, run, parts.policy, parts.reference, parts.algorithm, state.knobs
-            )
-            rate = parts.optimizer.learning_rate(state.step, state.knobs.lr_scale)
-            stats = update(
-                batch, run, parts.policy, parts.algorithm, parts.optimizer, state.knobs, rate
-            )
-        values = step_values(groups, batch, stats, state.knobs, state.policy_version)
-        count(state, groups, stats)
-        if due(state.step, run.eval.every, run.budget.steps):
-            values |= evaluate(parts, state, clock).values
-        metrics = step_metrics(state, values, clock)
-        record(parts, state, metrics, groups, stats)
-        answered = obey(parts.observer(metrics), parts, state)
-        answered = answered or limits(state, deadline, run.budget.steps)
+        answered = one_step(parts, state)
+        answered = answered or limits(run, state, deadline)
         if answered or due(state.step, run.checkpoint.every, run.budget.steps):
-            save(parts.checkpoints, parts.policy, parts.optimizer, state)
+            save(parts, state)
         if answered is not None:
             return answered
     return JobState.DONE, ""
+
+
+def one_step(parts: Parts, state: LoopState) -> tuple[JobState, str] | None:
+    """Take one training step; return how the run ends, or None to go on."""
+    run, clock = parts.run, Clock()
+    is_evaluated = due(state.step, run.eval.every, run.budget.steps)
+    groups = collect(parts, state, clock)
+    with clock.stage("train"):
+        batch = prepare(groups, parts.learner, state.knobs)
+        stats = update(batch, parts.learner, state.knobs, state.step, measure_change=is_evaluated)
+    values = step_values(groups, batch, stats, state.knobs, state.policy_version)
+    count(state, groups, stats)
+    if is_evaluated:
+        values |= evaluate(parts, state, clock).values
+    metrics = step_metrics(state, values, clock)
+    record(parts, state, metrics, groups, stats)
+    ended = control(parts, state, metrics, groups, stats)
+    return obey(parts.observer(metrics), parts, state) or ended
 
 
 def due(step: int, every: int, last: int) -> bool:
@@ -144,9 +123,13 @@ def count(state: LoopState, groups: Sequence[RolloutGroup], stats: UpdateStats) 
     state.num_tokens += sum(len(c.prompt_token_ids) + len(c.token_ids) for c in completions)
     state.num_updates += len(stats.updates) - stats.num_skipped
     state.num_skipped += stats.num_skipped
-    nothing = stats.num_skipped == len(stats.updates)
+    # A critic's warm-up has no policy update, and none that was left out.
+    nothing = bool(stats.updates) and stats.num_skipped == len(stats.updates)
     state.steps_without_update = state.steps_without_update + 1 if nothing else 0
-    state.policy_version += not nothing
+    if nothing:
+        reasons = {update.reason for update in stats.updates}
+        state.skip_reasons = tuple(sorted(reasons))
+    state.policy_version += any(update.applied for update in stats.updates)
 
 
 def evaluate(parts: Parts, state: LoopState, clock: Clock) -> EvalRow:
@@ -155,6 +138,9 @@ def evaluate(parts: Parts, state: LoopState, clock: Clock) -> EvalRow:
     with clock.stage("eval"):
         row, seconds = parts.evaluator.evaluate(state.step, state.num_samples, state.num_tokens)
     parts.recorder.evaluation(row, {"time_eval_s": seconds})
+    if "eval/pass@1" in row.values:
+        kept = (*state.scores, row.values["eval/pass@1"])
+        state.scores = kept[-parts.run.eval.window :]
     return row
 
 
@@ -193,11 +179,50 @@ def record(
     spec = parts.run.record
     parts.recorder.step(metrics)
     if stats.num_skipped:
-        parts.recorder.event("update_skipped", state.step, num_updates=stats.num_skipped)
+        reasons = ", ".join(sorted({u.reason for u in stats.updates if not u.applied}))
+        parts.recorder.event(
+            "update_skipped", state.step, num_updates=stats.num_skipped, reason=reasons
+        )
     if state.dense or (spec.rollouts_every and state.step % spec.rollouts_every == 0):
         num_groups = -(-spec.rollouts_per_dump // parts.run.sampling.samples_per_prompt)
         kept = groups[:num_groups]
         parts.recorder.rollouts(state.step, kept if spec.store_text else without_text(kept))
+
+
+def control(
+    parts: Parts,
+    state: LoopState,
+    metrics: StepMetrics,
+    groups: Sequence[RolloutGroup],
+    stats: UpdateStats,
+) -> tuple[JobState, str] | None:
+    """Let belts and controllers move the knobs of the next step; return how the run ends, if so."""
+    kl, events, stops = parts.run.kl, list(stats.events), [stats.stop]
+    scale = state.knobs.lr_scale
+    lowered = max(scale * stats.lr_factor, min(scale, LEAST_LR_SCALE))
+    state.knobs = replace(state.knobs, lr_scale=lowered)
+    if stats.kl_coef_factor != 1.0:
+        raised = max(state.knobs.kl_coef, kl.coef_min) * stats.kl_coef_factor
+        state.knobs = replace(state.knobs, kl_coef=min(raised, kl.coef_max))
+    for controller in parts.controllers:
+        answer = controller.update(state.knobs, metrics, groups)
+        state.knobs = answer.knobs
+        events.extend(answer.events)
+        stops.append(answer.stop)
+    for moved in (
+        parts.learner.reference and parts.learner.reference.after_step(state.step),
+        parts.reward_model and parts.reward_model.after_step(state.step, groups),
+    ):
+        if moved:
+            events.append(moved)
+    for event in events:
+        parts.recorder.event(event.kind, state.step, **event.details)
+    reason = next((why for why in stops if why), None)
+    if reason is None:
+        return None
+    state.stopped_for_good = reason
+    parts.recorder.event("stop", state.step, reason=reason)
+    return JobState.STOPPED, reason
 
 
 def without_text(groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
@@ -232,16 +257,22 @@ def obey(action: Action, parts: Parts, state: LoopState) -> tuple[JobState, str]
 
 def restore_weights(parts: Parts) -> bool:
     """Take up weights and moments of the newest checkpoint; steps and records go on."""
-    return restore(parts.checkpoints, parts.policy, parts.optimizer) is not None
+    found = parts.checkpoints.load_latest()
+    if found is not None:
+        take_up_weights(parts, found)
+    return found is not None
 
 
-def limits(state: LoopState, deadline: float | None, last: int) -> tuple[JobState, str] | None:
+def limits(run: RunSpec, state: LoopState, deadline: float | None) -> tuple[JobState, str] | None:
     """Return how the run ends when it cannot or may not go on."""
     if state.stopped_for_good is not None:
         return JobState.STOPPED, state.stopped_for_good
-    if state.steps_without_update >= MAX_STEPS_WITHOUT_UPDATE:
+    if state.steps_without_update >= run.optim.max_skipped_steps:
         steps = state.steps_without_update
-        return JobState.STOPPED, f"no finite gradient in {steps} steps in a row"
-    if deadline is not None and time.time() > deadline and state.step < last:
+        if state.skip_reasons == ("non_finite",):
+            return JobState.STOPPED, f"no finite gradient in {steps} steps in a row"
+        why = ", ".join(state.skip_reasons)
+        return JobState.STOPPED, f"no update was applied in {steps} steps in a row: {why}"
+    if deadline is not None and time.time() > deadline and state.step < run.budget.steps:
         return JobState.STOPPED, "deadline reached"
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from stepladder.engine.batch import PackedRollouts, TokenLogprobs
 from stepladder.engine.llama import CompactLlama
 from stepladder.engine.sampler import SampledTokens, sample_tokens
 from stepladder.engine.token_logprob import token_logprob
+
+VALUE_HEAD = "value_head."
+"""Prefix of a value head's weights among the policy's."""
 
 
 class Backbone(Protocol):
@@ -31,6 +34,16 @@ class Backbone(Protocol):
 
     def logits_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
         """Return logits_AV after the token at `place_A` of rollout `row_A`."""
+        ...
+
+    def logits_and_hidden_at(
+        self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits_AV and the final-normed hidden states [A, D] at the same places."""
+        ...
+
+    def hidden_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
+        """Return the final-normed hidden states [A, D]."""
         ...
 
     def sample(
@@ -51,13 +64,48 @@ class Backbone(Protocol):
         ...
 
 
+class ValueHead(nn.Module):
+    """A linear map from a hidden state to a value, 0 at birth; float32 unless the model is float64.
+
+    Values begin at 0, so that the first advantages are those of no critic at all.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        like = backbone.model.get_parameter(next(n for n, _ in backbone.model.named_parameters()))
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        size = hidden_size(backbone)
+        self.weight = nn.Parameter(torch.zeros(1, size, dtype=dtype, device=like.device))
+        self.bias = nn.Parameter(torch.zeros(1, dtype=dtype, device=like.device))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return values [...] of hidden states [..., D]."""
+        return nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)[..., 0]
+
+
+def hidden_size(backbone: Backbone) -> int:
+    """Return D of a backbone's hidden states."""
+    model: Any = backbone.model
+    if isinstance(model, CompactLlama):
+        return model.shape.hidden_size
+    return model.get_input_embeddings().weight.shape[1]
+
+
 class CausalPolicy:
     """Implements the Policy seam over a backbone."""
 
-    def __init__(self, backbone: Backbone, temperature: float) -> None:
+    def __init__(
+        self, backbone: Backbone, temperature: float, value_head: ValueHead | None = None
+    ) -> None:
         self.backbone = backbone
         self.temperature = temperature
+        self.value_head = value_head
+        """With a head, `logprobs` returns values too, from the same pass."""
         self.device = next(backbone.model.parameters()).device
+
+    def attach_value_head(self) -> None:
+        """Put a value head, 0 at birth, on the policy."""
+        self.value_head = ValueHead(self.backbone)
 
     def logprobs(self, packed: PackedRollouts) -> TokenLogprobs:
         """Return log-probs and exact entropy of action tokens; 0 elsewhere.
@@ -72,19 +120,25 @@ class CausalPolicy:
         return TokenLogprobs(
             logp_NT=found.logp_NT.index_select(0, copy_N),
             entropy_NT=found.entropy_NT.index_select(0, copy_N),
+            value_NT=None if found.value_NT is None else found.value_NT.index_select(0, copy_N),
         )
 
     def _logprobs(self, packed: PackedRollouts) -> TokenLogprobs:
         row_A, token_place_A = packed.action_NT.nonzero(as_tuple=True)
-        logits_AV = self.backbone.logits_at(packed, row_A, token_place_A - 1)
+        value_NT = None
+        if self.value_head is None:
+            logits_AV = self.backbone.logits_at(packed, row_A, token_place_A - 1)
+        else:
+            logits_AV, hidden_AD = self.backbone.logits_and_hidden_at(
+                packed, row_A, token_place_A - 1
+            )
+            value_NT = scatter(self.value_head(hidden_AD), packed, row_A, token_place_A)
         token_A = packed.tokens_NT[row_A, token_place_A]
         logp_A, entropy_A = token_logprob(logits_AV, token_A, self.temperature)
-        flat_A = row_A * packed.tokens_NT.shape[1] + token_place_A
-        shape = packed.tokens_NT.shape
-        blank = logp_A.new_zeros(packed.tokens_NT.numel())
         return TokenLogprobs(
-            logp_NT=blank.index_copy(0, flat_A, logp_A).view(shape),
-            entropy_NT=blank.index_copy(0, flat_A, entropy_A).view(shape),
+            logp_NT=scatter(logp_A, packed, row_A, token_place_A),
+            entropy_NT=scatter(entropy_A, packed, row_A, token_place_A),
+            value_NT=value_NT,
         )
 
     @torch.no_grad()
@@ -94,7 +148,10 @@ class CausalPolicy:
 
     def named_parameters(self) -> Mapping[str, nn.Parameter]:
         """Return the weights that train, by name."""
-        return {n: p for n, p in self.backbone.model.named_parameters() if p.requires_grad}
+        named = {n: p for n, p in self.backbone.model.named_parameters() if p.requires_grad}
+        if self.value_head is not None:
+            named |= {f"{VALUE_HEAD}{n}": p for n, p in self.value_head.named_parameters()}
+        return named
 
     @property
     def num_parameters(self) -> int:
@@ -104,6 +161,13 @@ class CausalPolicy:
     def save_folder(self, folder: Path) -> None:
         """Write config and weights as a Hugging Face folder."""
         self.backbone.save_folder(folder)
+
+
+def scatter(value_A: Tensor, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
+    """Return [N, T] with the values at their places and 0 elsewhere."""
+    flat_A = row_A * packed.tokens_NT.shape[1] + place_A
+    blank = value_A.new_zeros(packed.tokens_NT.numel())
+    return blank.index_copy(0, flat_A, value_A).view(packed.tokens_NT.shape)
 
 
 def distinct_rows(packed: PackedRollouts) -> tuple[Tensor, Tensor]:
@@ -134,12 +198,23 @@ class CompactBackbone:
 
     def logits_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
         """Return logits_AV after the token at `place_A` of rollout `row_A`."""
+        return self.model.logits(self.hidden_at(packed, row_A, place_A))
+
+    def logits_and_hidden_at(
+        self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits_AV and the final-normed hidden states [A, D] at the same places."""
+        hidden_AD = self.hidden_at(packed, row_A, place_A)
+        return self.model.logits(hidden_AD), hidden_AD
+
+    def hidden_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
+        """Return the final-normed hidden states [A, D]."""
         start_N, group_N = packed.prompt_length_N, packed.group_N
         prompt_N, count_P = group_N.unique_consecutive(return_inverse=True, return_counts=True)[1:]
         first_P = count_P.cumsum(0) - count_P
         start_P = start_N[first_P]
-        # The last token of a rollout predicts nothing that is asked for; one place at the least.
-        width = max(int((packed.length_N - start_N).max()) - 1, 1)
+        # Up to the last place that is asked for; one place at the least.
+        width = max(int((place_A - start_N[row_A]).max()) + 1, 1)
         place_NC = start_N[:, None] + torch.arange(width, device=start_N.device)
         place_NC = place_NC.clamp_max(packed.tokens_NT.shape[1] - 1)
         last_PD, hidden_NCD = self.model.forward_shared(
@@ -152,7 +227,7 @@ class CompactBackbone:
         answered_A = len(start_P) + row_A * width + offset_A
         source_A = torch.where(offset_A < 0, prompt_N[row_A], answered_A)
         hidden = torch.cat((last_PD, hidden_NCD.flatten(0, 1)))
-        return self.model.logits(hidden.index_select(0, source_A))
+        return hidden.index_select(0, source_A)
 
     def sample(
         self,

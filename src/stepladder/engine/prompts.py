@@ -14,19 +14,19 @@ class PromptOrder:
 
     def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
         assert prompts, "the train split is empty"
-        self._prompts = prompts
+        self.prompts = prompts
         self._seed = seed
         self._epochs: dict[int, list[int]] = {}
 
     def of_step(self, step: int, count: int) -> list[Prompt]:
         """Return the `count` prompts of a 1-based step."""
         places = range((step - 1) * count, step * count)
-        return [self._prompts[self._index(place)] for place in places]
+        return [self.prompts[self._index(place)] for place in places]
 
     def _index(self, place: int) -> int:
-        epoch, offset = divmod(place, len(self._prompts))
+        epoch, offset = divmod(place, len(self.prompts))
         if epoch not in self._epochs:
-            order = list(range(len(self._prompts)))
+            order = list(range(len(self.prompts)))
             random.Random(seed_for("prompts", self._seed, epoch)).shuffle(order)
             self._epochs = {epoch - 1: self._epochs.get(epoch - 1, []), epoch: order}
         return self._epochs[epoch][offset]

@@ -18,18 +18,24 @@ from stepladder.core.prompt import Prompt, Split
 from stepladder.core.seams import Reward, Task
 from stepladder.engine.algo.build import build_algorithm
 from stepladder.engine.checkpoint import CheckpointStore
+from stepladder.engine.control import build_controllers
+from stepladder.engine.critic import build_critic
 from stepladder.engine.evaluate import Evaluator
+from stepladder.engine.guard import build_guard
 from stepladder.engine.load import load_policy
-from stepladder.engine.loop import Parts, train
+from stepladder.engine.loop import train
 from stepladder.engine.optim import Optimizer
+from stepladder.engine.parts import Learner, Parts
 from stepladder.engine.policy import CausalPolicy
 from stepladder.engine.prompts import PromptOrder
-from stepladder.engine.reference import build_reference
+from stepladder.engine.reference import build_base, build_reference
 from stepladder.engine.restore import restore
+from stepladder.engine.reward_model import attach_reward_model
 from stepladder.engine.sampling import LocalSampler
 from stepladder.engine.seams import Observer, Recorder
 from stepladder.engine.state import LoopState
 from stepladder.engine.text import copy_tokenizer, load_codec, read_json
+from stepladder.spec.algorithm import PpoSpec
 from stepladder.spec.run import RunSpec
 
 
@@ -53,23 +59,25 @@ def execute_run(  # noqa: PLR0913  (the seam between worker and engine)
     observer: Observer,
     folder: Path,
     deadline: float | None = None,
+    reset_optimizer: bool = False,
 ) -> RunEnd:
     """Train one policy, going on from the newest checkpoint in `folder` when there is one.
 
-    `deadline` is a time of `time.time()`; past it the run stops, resumable.
+    `deadline` is a time of `time.time()`; past it the run stops, resumable. `reset_optimizer` goes
+    on without the optimiser's state, which changes what follows, and says so in an event.
 
     Raises
         SpecError: a prompt is too long, or the model's folder cannot be loaded.
     """
     torch.set_flush_denormal(True)  # denormals cost up to 210x (performance.md 1)
     parts = build_parts(run, model_folder, task, reward, recorder, observer, folder)
-    state = begin(parts)
+    state = begin(parts, reset_optimizer=reset_optimizer)
     ended, reason = train(parts, state, deadline)
-    export_policy(parts.policy, model_folder, folder / "policy")
+    export_policy(parts.learner.policy, model_folder, folder / "policy")
     return RunEnd(
         state=ended,
         reason=reason,
-        num_parameters=parts.policy.num_parameters,
+        num_parameters=parts.learner.policy.num_parameters,
         final_step=state.step,
     )
 
@@ -97,14 +105,41 @@ def build_parts(
         order=order,
         sampler=sampler,
         reward=reward,
-        policy=policy,
-        reference=build_reference(model_folder, run),
-        algorithm=build_algorithm(run),
-        optimizer=Optimizer(policy.named_parameters(), run.optim, run.budget.steps),
+        learner=build_learner(run, model_folder, policy),
+        controllers=build_controllers(run),
         evaluator=Evaluator(eval_prompts, sampler, reward, run),
-        checkpoints=CheckpointStore(folder / "checkpoints", run.checkpoint.keep),
+        checkpoints=CheckpointStore(
+            folder / "checkpoints", run.checkpoint.keep, run.checkpoint.keep_best
+        ),
         recorder=recorder,
         observer=observer,
+        reward_model=attach_reward_model(reward, run, model_folder, sampler, order.prompts),
+    )
+
+
+def build_learner(run: RunSpec, model_folder: Path, policy: CausalPolicy) -> Learner:
+    """Build what turns a batch into changed weights; the base policy is still the policy."""
+    critic = build_critic(run, model_folder, policy)
+    critic_optimizer = None
+    if critic is not None and not critic.shared:
+        assert isinstance(run.algorithm, PpoSpec)
+        critic_optimizer = Optimizer(
+            critic.named_parameters(), run.optim, run.budget.steps, lr=run.algorithm.critic_lr
+        )
+    weights = policy.named_parameters()
+    optimizer = Optimizer(
+        weights, run.optim, run.budget.steps, num_parameters=policy.num_parameters
+    )
+    return Learner(
+        run=run,
+        policy=policy,
+        algorithm=build_algorithm(run),
+        optimizer=optimizer,
+        reference=build_reference(policy, run),
+        base=build_base(policy, run),
+        critic=critic,
+        critic_optimizer=critic_optimizer,
+        guard=build_guard(run.kl, weights, optimizer),
     )
 
 
@@ -156,15 +191,17 @@ def check_lengths(sampler: LocalSampler, prompts: Iterable[Prompt], limit: int) 
         )
 
 
-def begin(parts: Parts) -> LoopState:
+def begin(parts: Parts, *, reset_optimizer: bool = False) -> LoopState:
     """Return the state to go on from; rows that the checkpoint does not cover are dropped."""
-    found = restore(parts.checkpoints, parts.policy, parts.optimizer)
+    found = restore(parts, reset_optimizer=reset_optimizer)
     parts.recorder.truncate_after(-1 if found is None else found.step)
     step = 0 if found is None else found.step
     for damage in parts.checkpoints.damaged:
         parts.recorder.event("checkpoint_damaged", step, reason=damage)
     if found is not None:
         parts.recorder.event("resumed", step, num_samples=found.num_samples)
+        if reset_optimizer:
+            parts.recorder.event("optimizer_reset", step, reason="asked for by --reset-optimizer")
     return LoopState.start(parts.run) if found is None else found
 
 

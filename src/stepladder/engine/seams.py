@@ -47,10 +47,20 @@ class Algorithm(Protocol):
         """Return one advantage an action token."""
         ...
 
-    def loss(
-        self, batch: RolloutBatch, new: TokenLogprobs, knobs: Knobs, num_tokens: float
-    ) -> LossTerms:
-        """Return this part's share of the loss, normalised by the whole update's `num_tokens`."""
+    def loss_weights(self, packed: PackedRollouts) -> Tensor:
+        """Return [N, T] what each action token's loss counts in one update of these rollouts."""
+        ...
+
+    def loss(self, batch: RolloutBatch, new: TokenLogprobs, knobs: Knobs) -> LossTerms:
+        """Return this part's share of the loss: token losses times `batch.loss_weight_NT`."""
+        ...
+
+    def state(self) -> Mapping[str, float]:
+        """Return JSON values that `load` needs to go on exactly (running statistics)."""
+        ...
+
+    def load(self, state: Mapping[str, float]) -> None:
+        """Take up a saved state."""
         ...
 
 
@@ -76,6 +86,25 @@ class Recorder(Protocol):
 
     def truncate_after(self, step: int) -> None:
         """Drop rows of later steps; -1 drops every row. Called when a run resumes."""
+        ...
+
+
+class ValueModel(Protocol):
+    """A critic: the value of the state in which each action token was chosen."""
+
+    shared: bool
+    """Whether the value head sits on the policy, whose `logprobs` then returns values too."""
+
+    def values(self, packed: PackedRollouts) -> Tensor:
+        """Return value_NT, 0 where no action is; with a gradient unless the caller forbids it."""
+        ...
+
+    def last_values(self, packed: PackedRollouts) -> Tensor:
+        """Return [N] the value of what follows the last token; without a gradient."""
+        ...
+
+    def named_parameters(self) -> Mapping[str, nn.Parameter]:
+        """Return the critic's own weights; empty when shared."""
         ...
 
 

@@ -12,7 +12,7 @@ from stepladder.spec.run import RunSpec
 
 @dataclass(slots=True)
 class LoopState:
-    """Counters and knobs. Random numbers need no state: every draw is seeded by purpose and step."""
+    """Counters and knobs. Our own random numbers need no state: every draw is seeded by purpose and step."""
 
     knobs: Knobs
     step: int = 0
@@ -23,14 +23,23 @@ class LoopState:
     num_tokens: int = 0
     num_updates: int = 0
     num_skipped: int = 0
-    """Updates with a gradient that was not finite."""
+    """Updates that were left out."""
     steps_without_update: int = 0
-    """Steps in a row in which every update was skipped."""
+    """Steps in a row in which every update was left out."""
+    skip_reasons: tuple[str, ...] = ()
+    """Why the updates of the last such step were left out."""
+    scores: tuple[float, ...] = ()
+    """Held-out scores of the last evaluations, newest last, as many as `eval.window`."""
     dense: bool = False
     """Dump rollouts at every step; an observer asked for it."""
 
     stopped_for_good: str | None = None
     """Why an observer ended the run for good; None: it goes on. A resumed run must not go on."""
+
+    @property
+    def score(self) -> float | None:
+        """Return the mean of the last held-out scores; None before the first."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
 
     @classmethod
     def start(cls, run: RunSpec) -> LoopState:
@@ -44,4 +53,5 @@ class LoopState:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> LoopState:
         """Return a saved state."""
-        return cls(**{**values, "knobs": Knobs(**values["knobs"])})
+        tuples = {name: tuple(values[name]) for name in ("skip_reasons", "scores")}
+        return cls(**{**values, **tuples, "knobs": Knobs(**values["knobs"])})

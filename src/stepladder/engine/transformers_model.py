@@ -7,15 +7,19 @@ Axes: N rollouts, T tokens, A action tokens, B decode rows, P prompts, K kept pl
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from stepladder.core.errors import SpecError
+from stepladder.engine import lora
 from stepladder.engine.batch import PackedRollouts
 from stepladder.engine.sampler import COMPACT_BELOW, SampledTokens, collect, draw
+from stepladder.spec.run import LoraSpec
 
 
 class TransformersBackbone:
@@ -25,32 +29,80 @@ class TransformersBackbone:
         self.model: Any = model.eval()
         # A policy may draw the pad token; padding_idx would take its embedding's gradient away.
         model.get_input_embeddings().padding_idx = None
-        known = inspect.signature(model.forward).parameters
+        # A model with adapters passes on whatever its base takes.
+        plain = model.get_base_model() if lora.is_adapted(model) else model
+        known = inspect.signature(plain.forward).parameters
         self._keeps = "logits_to_keep" in known
         # transformers 5.24 renamed the argument and warns of the old name.
         self._cache_name = "cache" if "cache" in known else "past_key_values"
 
     @classmethod
-    def from_folder(cls, folder: Path, dtype: torch.dtype) -> TransformersBackbone:
-        """Load a local folder."""
+    def from_folder(
+        cls, folder: Path, dtype: torch.dtype, adapters: LoraSpec | None = None
+    ) -> TransformersBackbone:
+        """Load a local folder, with fresh `adapters` if any are asked for."""
         from transformers import AutoModelForCausalLM
 
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        return cls(model)
+        return cls(model if adapters is None else lora.wrap(model, adapters))
+
+    def enable_checkpointing(self) -> None:
+        """Compute each block again in the backward pass instead of keeping its activations.
+
+        transformers' own switch acts only in training mode, which would switch dropout on too.
+
+        Raises
+            SpecError: the architecture marks no blocks.
+        """
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        blocks = [m for m in self.model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        if not blocks:
+            raise SpecError(
+                "SL0138",
+                f"{type(self.model).__name__} has no blocks that can be computed again",
+                "model.gradient_checkpointing",
+                "leave it false",
+            )
+        for block in blocks:
+            block.forward = partial(_computed_again, block.forward)
 
     def logits_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
         """Return logits_AV after the token at `place_A` of rollout `row_A`."""
+        keep_K = _between(place_A)
+        return self._chosen(self._ask(packed, keep_K, with_hidden=False), keep_K, row_A, place_A)
+
+    def logits_and_hidden_at(
+        self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits_AV and the final-normed hidden states [A, D] at the same places."""
+        keep_K = _between(place_A)
+        found = self._ask(packed, keep_K, with_hidden=True)
+        logits_AV = self._chosen(found, keep_K, row_A, place_A)
+        return logits_AV, found.hidden_states[-1][row_A, place_A]
+
+    def hidden_at(self, packed: PackedRollouts, row_A: Tensor, place_A: Tensor) -> Tensor:
+        """Return the final-normed hidden states [A, D]."""
+        # Logits at one place only: over a large vocabulary they would outweigh all else.
+        found = self._ask(packed, _between(place_A)[:1], with_hidden=True)
+        return found.hidden_states[-1][row_A, place_A]
+
+    def _ask(self, packed: PackedRollouts, keep_K: Tensor, *, with_hidden: bool) -> Any:
+        """Return the model's output, with logits at the places `keep_K` if it can choose."""
         width = int(packed.length_N.max())
-        places = torch.arange(width, device=row_A.device)
-        first, last = int(place_A.min()), int(place_A.max())
-        kept: dict[str, Any] = {"logits_to_keep": places[first : last + 1]} if self._keeps else {}
-        logits_NKV = self.model(
+        places = torch.arange(width, device=keep_K.device)
+        return self.model(
             input_ids=packed.tokens_NT[:, :width],
             attention_mask=(places < packed.length_N[:, None]).long(),
             use_cache=False,
-            **kept,
-        ).logits
-        offset_A = place_A - first if kept else place_A
+            output_hidden_states=with_hidden,
+            **({"logits_to_keep": keep_K} if self._keeps else {}),
+        )
+
+    def _chosen(self, found: Any, keep_K: Tensor, row_A: Tensor, place_A: Tensor) -> Tensor:
+        """Return logits_AV out of the model's logits_NKV."""
+        logits_NKV = found.logits
+        offset_A = place_A - keep_K[0] if self._keeps else place_A
         flat_A = row_A * logits_NKV.shape[1] + offset_A
         return logits_NKV.flatten(0, 1).index_select(0, flat_A)
 
@@ -132,5 +184,23 @@ class TransformersBackbone:
         ).logits[:, -1]
 
     def save_folder(self, folder: Path) -> None:
-        """Write config and weights."""
-        self.model.save_pretrained(folder)
+        """Write config and weights; adapters are merged, and stand in a folder of their own too."""
+        if lora.is_adapted(self.model):
+            lora.save_folder(self.model, folder)
+        else:
+            self.model.save_pretrained(folder)
+
+
+def _between(place_A: Tensor) -> Tensor:
+    """Return every place from the first to the last of `place_A`."""
+    return torch.arange(int(place_A.min()), int(place_A.max()) + 1, device=place_A.device)
+
+
+def _computed_again(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a block; in a training pass, keep only its inputs."""
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    # Here, since its first call imports torch._dynamo: more than a second.
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)

@@ -32,6 +32,7 @@ from stepladder.launch.process import die_with_parent, pin_to, thread_environmen
 from stepladder.monitors.validation import ValidationGate
 from stepladder.rewards.registry import build_reward
 from stepladder.spec.base import with_leaf
+from stepladder.spec.conventions import conventions
 from stepladder.spec.ladder import LadderSize, WarmupRecipe
 from stepladder.spec.run import RunSpec
 from stepladder.store import jsonl, layout
@@ -112,11 +113,18 @@ def _run(job: Job, drain: DrainSignal) -> None:
         if same and JobState(header["state"]) in FINAL:
             _log.info("the run is %s already", header["state"])
             return
-        store.begin(_run_json(run, job.payload.get("provenance", {})))
-        _execute(run, job, store, drain)
+        reset_optimizer = bool(job.payload.get("reset_optimizer"))
+        marks = list(header.get("optimizer_resets", [])) if same else []
+        if reset_optimizer and same:
+            marks.append(store.last_step() or 0)
+        origin = job.payload.get("provenance", {})
+        store.begin({**_run_json(run, origin), "optimizer_resets": marks})
+        _execute(run, job, store, drain, reset_optimizer=reset_optimizer)
 
 
-def _execute(run: RunSpec, job: Job, store: RunStore, drain: DrainSignal) -> None:
+def _execute(
+    run: RunSpec, job: Job, store: RunStore, drain: DrainSignal, *, reset_optimizer: bool
+) -> None:
     folder = _plugin_folder(job)
     task = build_task(run.task, folder=folder)
     reward = build_reward(run.reward, task, folder=folder)
@@ -134,6 +142,7 @@ def _execute(run: RunSpec, job: Job, store: RunStore, drain: DrainSignal) -> Non
         recorder=store,
         observer=observer.on_step,
         folder=job.folder,
+        reset_optimizer=reset_optimizer,
     )
     facts = {"num_parameters": end.num_parameters, "final_step": end.final_step}
     if observer.drained and end.state is JobState.STOPPED:
@@ -149,6 +158,7 @@ def _run_json(run: RunSpec, origin: Mapping[str, str]) -> dict[str, Any]:
         "settings": run.leaves(),
         "provenance": dict(origin),
         "seeds": {"run": run.seed},
+        "conventions": conventions(run),
         **provenance(),
     }
 

@@ -30,6 +30,7 @@ from stepladder.monitors.noise import (
 
 OUTCOME, REWARD = "term_mean/outcome", "reward_mean"
 KL, ENTROPY, GRADIENT = "kl_ref", "entropy", "grad_norm"
+UPDATES, SKIPPED = "updates", "skipped_updates"
 ADVANTAGE, TRUNCATED, ZERO_VARIANCE = "advantage_max", "truncated_share", "zero_variance_share"
 
 COLLAPSE_SHARE, COLLAPSE_WARNING, COLLAPSE_CRITICAL = 0.33, 6.0, 8.0
@@ -43,10 +44,12 @@ TRUNCATION_AT_ONCE = 0.90
 SOLVED = 0.85
 """From this mean outcome on, low entropy and groups without variance are success, not a fault."""
 MEDIAN_WINDOW = 9
+STUCK_LEVELS = ((5, Severity.CRITICAL), (3, Severity.WARNING))
+"""Steps in a row without an applied update; at the first one a run stops by default."""
 
 
 def check_run(record: RunRecord) -> list[Finding]:
-    """Return one finding a detector, in the order R1, K1, E1, G1, L2, Z1, causes linked."""
+    """Return one finding a detector, in the order R1, K1, E1, G1, U1, L2, Z1, causes linked."""
     return link_causes([replace(d.check(record), run=record.run) for d in DETECTORS])
 
 
@@ -233,6 +236,38 @@ def _explosion(norm: Series, reward: Series) -> Finding:
     return fired("G1", severity, onset, (evidence,), causes=("lr",), values={"reward_drop_z": drop})
 
 
+def _skipped(record: RunRecord) -> Finding:
+    """Judge the longest row of steps in which every update was left out."""
+    applied, skipped = series(record, UPDATES), series(record, SKIPPED)
+    lost = set(skipped.steps[skipped.values > 0].tolist())
+    # Without a skipped update, a step without one is the run's own doing (critic warm-up).
+    stuck = [
+        value == 0 and step in lost
+        for step, value in zip(applied.steps.tolist(), applied.values.tolist(), strict=True)
+    ]
+    longest, end, count = 0, 0, 0
+    for index, is_stuck in enumerate(stuck):
+        count = count + 1 if is_stuck else 0
+        if count > longest:
+            longest, end = count, index
+    severity = next((level for least, level in STUCK_LEVELS if longest >= least), None)
+    if severity is None:
+        return clear("U1", Evidence(metric=UPDATES, value=float(longest)))
+    onset = applied.step(end - longest + 1)
+    evidence = Evidence(
+        metric=UPDATES, value=float(longest), threshold=float(STUCK_LEVELS[-1][0]), step=onset
+    )
+    total = int(skipped.values.sum())
+    return fired(
+        "U1",
+        severity,
+        onset,
+        (evidence,),
+        causes=("lr",),
+        values={"steps": longest, "num_skipped": total},
+    )
+
+
 def _truncation(record: RunRecord) -> Finding:
     share = series(record, TRUNCATED)
     last = float(np.mean(share.values[-_tail(share) :]))
@@ -292,6 +327,7 @@ UPSTREAM: Mapping[str, tuple[str, ...]] = {
     "Z1": ("L2", "R1"),
     "K1": ("G1",),
     "E1": ("G1", "K1"),
+    "U1": ("G1", "K1"),
 }
 """The causal graph among these detectors, upstream first (detectors.md D0)."""
 
@@ -300,6 +336,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("K1", (KL,), 1, _kl_runaway),
     Detector("E1", (ENTROPY,), 20, _entropy_low),
     Detector("G1", (GRADIENT,), 1, _gradient, reads_non_finite=True),
+    Detector("U1", (UPDATES,), 1, _skipped),
     Detector("L2", (TRUNCATED,), 1, _truncation),
     Detector("Z1", (ZERO_VARIANCE,), 1, _zero_variance),
 )

@@ -40,6 +40,13 @@ FINDINGS: Mapping[str, tuple[Pair, Pair, Pair]] = {
         ("Look at that step's rollouts; keep the floor on the group's deviation; lower optim.lr.",
          "查看该步的采样；保留组内标准差下限；降低 optim.lr。"),
     ),
+    "U1": (
+        ("updates left out", "更新被跳过"),
+        ("For several steps in a row no update was applied: non-finite gradients, alarms or the KL cap.",
+         "连续多步没有任何更新生效：梯度非有限、梯度警报或触及 KL 上限。"),
+        ("Look at the events of those steps; lower optim.lr or raise kl.coef.",
+         "查看这些步的事件记录；降低 optim.lr 或提高 kl.coef。"),
+    ),
     "L2": (
         ("truncation", "截断"),
         ("Many completions were cut at the token limit and so could not earn the outcome reward.",

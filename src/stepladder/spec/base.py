@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, model_validator
+
+OFF = "off"
+"""What a file says to turn off a setting that may be null."""
 
 
 class Spec(BaseModel):
@@ -22,11 +25,21 @@ class Spec(BaseModel):
         validate_default=True,
     )
 
-    @field_validator("*", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _list_to_tuple(cls, value: Any) -> Any:
-        """Files have lists only, and strict validation wants tuples."""
-        return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    def _from_file(cls, values: Any) -> Any:
+        """Files have lists, not tuples, and TOML has no null: there `off` stands for it."""
+        if not isinstance(values, Mapping):
+            return values
+        given = dict(cast("Mapping[str, Any]", values))
+        for name, value in given.items():
+            field = cls.model_fields.get(name)
+            kinds = get_args(field.annotation) if field is not None and value == OFF else ()
+            if type(None) in kinds and str not in kinds:
+                given[name] = None
+        return {
+            k: tuple(cast("list[Any]", v)) if isinstance(v, list) else v for k, v in given.items()
+        }
 
     def leaves(self) -> dict[str, Any]:
         """Return dotted path -> JSON value for every leaf; lists and plug-in mappings are leaves."""

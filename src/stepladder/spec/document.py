@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from stepladder.core.metrics import METRICS, Layer
-from stepladder.spec.explain import known_paths
+from stepladder.spec.explain import known_paths, members_of, tagged
 from stepladder.spec.run import RunSpec
 from stepladder.spec.study import StudySpec
 
@@ -41,7 +41,7 @@ def settings_page() -> str:
         "",
         "A setting's value comes from the default below, then from one TOML (or YAML) file, then",
         "from `--set path=value`. An unknown setting is an error. Every run folder says where each",
-        "value came from.",
+        'value came from. A setting that may be null is turned off by `"off"`: TOML has no null.',
         "",
         f"## One run ({num_run} settings)",
         "",
@@ -89,27 +89,98 @@ def pages() -> dict[str, str]:
 def _tables(
     model: type[BaseModel], heading: str, skipped: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    plain = {n: f for n, f in model.model_fields.items() if n not in skipped and not _section(f)}
+    plain = {n: f for n, f in model.model_fields.items() if n not in skipped and not _members(f)}
     yield from _table("", plain)
     for name, field in model.model_fields.items():
-        section = _section(field)
-        if section is not None and name not in skipped:
-            yield f"{heading} {name}"
+        members = _members(field)
+        if not members or name in skipped:
+            continue
+        yield f"{heading} {name}"
+        yield ""
+        yield field.description or ""
+        yield ""
+        if len(members) == 1:
+            yield from _table(f"{name}.", members[0].model_fields)
+        else:
+            yield from _union(name, members, f"{heading}#")
+
+
+def _union(name: str, members: Sequence[type[BaseModel]], heading: str) -> Iterator[str]:
+    """One table of what all members share, then for each what it adds or has otherwise."""
+    tags = list(tagged(members))
+    first = members[0].model_fields
+    tag = first["type"]
+    kinds = f"one of {', '.join(f'`{value}`' for value in tags)}"
+    yield from _head()
+    yield _row(f"{name}.type", kinds, tag.default, tag.description)
+    shared = {
+        leaf: field
+        for leaf, field in _shared_base(members).model_fields.items()
+        if leaf != "type" and all(leaf in member.model_fields for member in members)
+    }
+    yield from _rows(f"{name}.", shared)
+    yield ""
+    group: dict[str, FieldInfo] = {}
+    for value, member in zip(tags, members, strict=True):
+        own = {
+            leaf: field
+            for leaf, field in member.model_fields.items()
+            if leaf != "type" and not (leaf in shared and _same(field, shared[leaf]))
+        }
+        yield f"{heading} {value}"
+        yield ""
+        yield " ".join((member.__doc__ or "").split())
+        yield ""
+        changed = {n: f for n, f in own.items() if not (n in group and _same(f, group[n]))}
+        again = [n for n in own if n not in changed]
+        group = group or own
+        if again:
+            yield f"As for `{tags[0]}`: {', '.join(f'`{leaf}`' for leaf in again)}."
             yield ""
-            yield field.description or ""
-            yield ""
-            yield from _table(f"{name}.", section.model_fields)
+        if changed:
+            yield from _table(f"{name}.", changed)
+
+
+def _shared_base(members: Sequence[type[BaseModel]]) -> type[BaseModel]:
+    """Return the nearest class that every member comes from; its defaults are the common ones."""
+    lines = [member.__mro__ for member in members]
+    return next(
+        c for c in lines[0] if all(c in line for line in lines) and issubclass(c, BaseModel)
+    )
+
+
+def _same(one: FieldInfo, other: FieldInfo) -> bool:
+    """Return whether two fields read alike in a table, whatever their description says."""
+    return (one.annotation, _default(one), _limits(one)) == (
+        other.annotation,
+        _default(other),
+        _limits(other),
+    )
 
 
 def _table(prefix: str, fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    yield from _head()
+    yield from _rows(prefix, fields)
+    yield ""
+
+
+def _head() -> Iterator[str]:
     yield "| setting | type | default | meaning |"
     yield "|---|---|---|---|"
+
+
+def _rows(prefix: str, fields: Mapping[str, FieldInfo]) -> Iterator[str]:
     for name, field in fields.items():
         kind = f"{type_text(field.annotation)}{_limits(field)}"
-        meaning = " ".join((field.description or "").split())
-        default = json.dumps(_default(field), ensure_ascii=False)
-        yield f"| `{prefix}{name}` | {_cell(kind)} | `{default}` | {_cell(meaning)} |"
-    yield ""
+        yield _row(f"{prefix}{name}", kind, _default(field), field.description)
+        for member in _members(field):
+            yield from _rows(f"{prefix}{name}.", member.model_fields)
+
+
+def _row(path: str, kind: str, default: Any, description: str | None) -> str:
+    meaning = " ".join((description or "").split())
+    value = json.dumps(default, ensure_ascii=False)
+    return f"| `{path}` | {_cell(kind)} | `{value}` | {_cell(meaning)} |"
 
 
 def type_text(annotation: Any) -> str:
@@ -123,7 +194,7 @@ def type_text(annotation: Any) -> str:
         return " or ".join("null" if part is type(None) else type_text(part) for part in parts)
     if origin is tuple:
         return f"list of {type_text(parts[0])}"
-    if origin is dict:
+    if origin is dict or members_of(annotation):
         return "table"
     return str(annotation)
 
@@ -143,9 +214,8 @@ def _default(field: FieldInfo) -> Any:
     return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _section(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+def _members(field: FieldInfo) -> tuple[type[BaseModel], ...]:
+    return members_of(field.annotation)
 
 
 def _cell(text: str) -> str:

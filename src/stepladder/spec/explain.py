@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from stepladder.core.errors import LabError, SpecError
 
@@ -30,18 +32,54 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> Spec
     """Return our error for pydantic's; `source` is the file or flag that the values came from."""
     lines: list[SpecError] = []
     for item in error.errors(include_url=False):
-        path = ".".join(str(part) for part in item["loc"])
-        lines.extend(_one(item, path, model, source))
+        path, chosen = _written_path(item["loc"], model)
+        lines.extend(_one(item, path, _Known(model, chosen), source))
     return SpecErrors(lines)
 
 
-def _one(item: Any, path: str, model: type[BaseModel], source: str) -> Iterable[SpecError]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A spec class, and which member of a tagged union the person chose on the way to an error."""
+
+    model: type[BaseModel]
+    chosen: Mapping[str, type[BaseModel]]
+
+
+def _written_path(
+    loc: Sequence[int | str], model: type[BaseModel]
+) -> tuple[str, dict[str, type[BaseModel]]]:
+    """Return the path as a person writes it, without pydantic's union tags, and the members chosen.
+
+    An error inside a tagged union stands at (section, tag, key); nobody writes the tag there.
+    """
+    parts: list[str] = []
+    chosen: dict[str, type[BaseModel]] = {}
+    open_union: Mapping[str, type[BaseModel]] = {}
+    here: type[BaseModel] | None = model
+    for part in map(str, loc):
+        if part in open_union:
+            here = chosen[".".join(parts)] = open_union[part]
+            open_union = {}
+            continue
+        parts.append(part)
+        field = here.model_fields.get(part) if here else None
+        members = members_of(field.annotation) if field else ()
+        open_union = tagged(members)
+        here = members[0] if len(members) == 1 else None
+    return ".".join(parts), chosen
+
+
+def _one(item: Any, path: str, known: _Known, source: str) -> Iterable[SpecError]:
     where = f"{source}: {path}" if path else source
     kind = str(item["type"])
     if kind == "extra_forbidden":
-        yield SpecError("SL0101", "unknown setting", where, _suggest(path, model))
+        what, fix = _unknown(path, known)
+        yield SpecError("SL0101", what, where, fix)
     elif kind == "missing":
         yield SpecError("SL0102", "is required", where, "set it")
+    elif kind.startswith("union_tag"):
+        tag = str(item["ctx"].get("discriminator", "'type'")).strip("'")
+        yield _bad_tag(item, f"{where}.{tag}")
     elif kind == "value_error":
         for line in str(item["msg"]).removeprefix("Value error, ").split("\n"):
             inner, what, fix = [*line.split("\t"), "", ""][:3]
@@ -54,6 +92,45 @@ def _one(item: Any, path: str, model: type[BaseModel], source: str) -> Iterable[
         yield SpecError("SL0102", f"{shown} is refused: {rule}", where, _fix(kind, value))
 
 
+def _bad_tag(item: Any, where: str) -> SpecError:
+    expected = [
+        name.strip().strip("'") for name in str(item["ctx"].get("expected_tags")).split(",")
+    ]
+    tag = str(item["ctx"].get("tag", ""))
+    close = get_close_matches(tag.lower().replace("-", "_"), expected, n=1, cutoff=0.6)
+    known = f"known are {', '.join(expected)}"
+    fix = f"did you mean {close[0]!r}? {known}" if close else known
+    return SpecError("SL0102", f"{tag!r} is not known" if tag else "is required", where, fix)
+
+
+def _unknown(path: str, known: _Known) -> tuple[str, str]:
+    """Say that a setting is not known, or that it belongs to another member of the union."""
+    section, _, leaf = path.rpartition(".")
+    member = known.chosen.get(section)
+    if member is None:
+        return "unknown setting", _suggest(path, known)
+    field = _field_at(known.model, section)
+    owners = [
+        tag
+        for tag, other in tagged(members_of(field.annotation) if field else ()).items()
+        if leaf in other.model_fields
+    ]
+    if not owners:
+        return "unknown setting", _suggest(path, known)
+    name = str(member.model_fields["type"].default)
+    fix = f"remove it, or set {section}.type to one that has it: {', '.join(owners)}"
+    return f"is not a setting of {name!r}", fix
+
+
+def _field_at(model: type[BaseModel], path: str) -> FieldInfo | None:
+    head, _, rest = path.partition(".")
+    field = model.model_fields.get(head)
+    if field is None or not rest:
+        return field
+    members = members_of(field.annotation)
+    return _field_at(members[0], rest) if len(members) == 1 else None
+
+
 def _fix(kind: str, value: object) -> str:
     if kind in ("float_type", "int_type"):
         number = "a plain number, such as 1e-4" if kind == "float_type" else "a whole number"
@@ -62,31 +139,52 @@ def _fix(kind: str, value: object) -> str:
         return "NaN and infinity cannot be used"
     if kind.startswith(("greater", "less")):
         return "choose a value inside the limit"
+    if kind.startswith("model_"):
+        return "write it as a table of settings"
     return "" if value is None else "see docs/reference/settings.md"
 
 
-def known_paths(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the dotted path of every leaf of a spec class."""
-    paths: list[str] = []
+def known_paths(
+    model: type[BaseModel],
+    prefix: str = "",
+    chosen: Mapping[str, type[BaseModel]] | None = None,
+) -> list[str]:
+    """Return the dotted path of every leaf of a spec class, each once.
+
+    A tagged union gives the leaves of all its members, or of the one that `chosen` names.
+    """
+    paths: dict[str, None] = {}
     for name, info in model.model_fields.items():
-        inner = _model_of(info.annotation)
-        if inner is None:
-            paths.append(prefix + name)
-        else:
-            paths.extend(known_paths(inner, f"{prefix}{name}."))
-    return paths
+        path = prefix + name
+        members = members_of(info.annotation)
+        if chosen and path in chosen:
+            members = (chosen[path],)
+        if not members:
+            paths[path] = None
+        for member in members:
+            paths.update(dict.fromkeys(known_paths(member, f"{path}.", chosen)))
+    return list(paths)
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def members_of(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """Return the spec classes that a field may hold: none for a leaf, several for a tagged union."""
     candidates = (annotation, *get_args(annotation))
-    for candidate in candidates:
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    return tuple(
+        candidate
+        for candidate in candidates
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel)
+    )
 
 
-def _suggest(path: str, model: type[BaseModel]) -> str:
-    paths = known_paths(model)
+def tagged(members: Sequence[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    """Return tag -> member of a union; empty for a single class."""
+    if len(members) < 2:
+        return {}
+    return {str(member.model_fields["type"].default): member for member in members}
+
+
+def _suggest(path: str, known_here: _Known) -> str:
+    paths = known_paths(known_here.model, chosen=known_here.chosen)
     by_leaf: dict[str, list[str]] = {}
     for known in paths:
         by_leaf.setdefault(known.rpartition(".")[2], []).append(known)

@@ -16,10 +16,12 @@ from pydantic import ValidationError
 
 from stepladder.core.errors import SpecError
 from stepladder.spec.base import Spec, flatten, with_leaf
+from stepladder.spec.convert import convert_report, is_report_tree
 from stepladder.spec.explain import explain
 
 S = TypeVar("S", bound=Spec)
 COMPLETE = "is the file complete?"
+PRESETS = Path(__file__).parent / "presets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,12 @@ def load_spec(cls: type[S], path: Path | None = None, sets: Sequence[str] = ()) 
     Raises
         SpecError: the file cannot be read, or a setting is refused; all errors at once.
     """
-    tree = _anchor_models(read_tree(path), path.parent) if path else {}
     source = str(path) if path else "defaults"
+    preset = find_preset(path) if path else None
+    path = preset or path
+    tree = _anchor_models(read_tree(path), path.parent) if path else {}
+    if is_report_tree(tree) and "algorithm" in cls.model_fields:
+        tree = convert_report(tree, source).tree
     origin = dict.fromkeys(flatten(tree), path.name if path else "")
     for assignment in sets:
         key, value = parse_assignment(assignment)
@@ -52,7 +58,15 @@ def load_spec(cls: type[S], path: Path | None = None, sets: Sequence[str] = ()) 
     except ValidationError as error:
         raise explain(error, cls, source if not sets else f"{source} with --set") from error
     provenance = {leaf: origin.get(leaf, "default") for leaf in spec.leaves()}
-    return Loaded(spec, provenance, path.parent if path else None)
+    return Loaded(spec, provenance, path.parent if path and not preset else None)
+
+
+def find_preset(path: Path) -> Path | None:
+    """Return the packaged settings file that a bare name means; a file of that name comes first."""
+    if path.exists() or len(path.parts) != 1:
+        return None
+    names = [path.name, *(path.name + ending for ending in (".toml", ".yaml"))]
+    return next((PRESETS / name for name in names if (PRESETS / name).is_file()), None)
 
 
 def _anchor_models(tree: dict[str, Any], folder: Path) -> dict[str, Any]:

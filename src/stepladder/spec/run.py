@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, model_validator
 
-from stepladder.spec.algorithm import GROUP_ADVANTAGE_NAMES, AlgorithmSpec, GrpoSpec
+from stepladder.spec.algorithm import AlgorithmSpec, GrpoSpec
 from stepladder.spec.base import Spec
+from stepladder.spec.problems import run_problems
+
+
+class LoraSpec(Spec):
+    """Low-rank adapters, through peft."""
+
+    rank: int = Field(default=16, ge=1)
+    """Rank of each adapter."""
+    alpha: float = Field(default=32.0, gt=0)
+    """The adapter's output is scaled by alpha / rank."""
+    targets: Literal["all_linear", "attention"] = "all_linear"
+    """Linear layers that get an adapter; the output layer never does."""
 
 
 class ModelSpec(Spec):
@@ -19,6 +31,10 @@ class ModelSpec(Spec):
     """Type of weights and activations."""
     max_prompt_tokens: int = Field(default=1024, ge=1)
     """Longer prompts are refused when the run starts."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, about a third more time."""
+    lora: LoraSpec | None = None
+    """Train low-rank adapters instead of every weight; null: every weight."""
 
 
 class SamplingSpec(Spec):
@@ -45,6 +61,8 @@ class OptimSpec(Spec):
     """Steps over which lr rises linearly from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """What follows the warm-up, until the last step."""
+    final_lr_share: float = Field(default=0.0, ge=0, le=1)
+    """Where a decaying schedule ends, as a share of the peak."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -54,7 +72,24 @@ class OptimSpec(Spec):
     eps: float = Field(default=1e-8, gt=0)
     """Added to the root of the second moment."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients are scaled down to this norm."""
+    """Gradients are scaled down to this norm; what `clip` makes of it may differ."""
+    clip: Literal["fixed", "size_scaled", "quantile"] = "fixed"
+    """Threshold of the gradient norm: max_grad_norm itself; times the square root of the model's
+    parameters over clip_parameters; or a quantile of the run's own last norms, at most
+    max_grad_norm."""
+    clip_parameters: int = Field(default=60_000, ge=1)
+    """Parameters of the model for which max_grad_norm was chosen, for `size_scaled`."""
+    clip_quantile: float = Field(default=0.9, gt=0, lt=1)
+    """Quantile for `quantile`."""
+    clip_window: int = Field(default=100, ge=10)
+    """Updates that the quantile looks back on."""
+    alarm_factor: float = Field(default=5.0, gt=1)
+    """A gradient norm above this times its moving average is an alarm: an event in the record."""
+    alarm_response: Literal["none", "skip", "lower_lr"] = "none"
+    """What an alarm does beside being recorded: nothing (clipping acts already), leave the update
+    out, or halve the learning rate."""
+    max_skipped_steps: int = Field(default=5, ge=1)
+    """Steps in a row without one applied update after which the run stops."""
     minibatch_size: int | None = Field(default=None, ge=1)
     """Rollouts of one optimiser update; None: the whole batch. Must divide the batch."""
     microbatch_size: int | None = Field(default=None, ge=1)
@@ -62,21 +97,75 @@ class OptimSpec(Spec):
 
 
 class KlSpec(Spec):
-    """KL to the frozen reference policy."""
+    """KL to the reference policy, its coefficient, its cap and the reference itself."""
 
     coef: float = Field(default=0.02, ge=0)
-    """Weight of the KL term; 0 leaves the reference out."""
+    """Weight of the KL term at the start; with 0, no controller, cap or budget, no reference is
+    kept."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """Per-token estimator of the term."""
     placement: Literal["loss", "reward"] = "loss"
     """Added to the loss, or taken off each token's reward before advantages."""
+    controller: Literal["fixed", "adaptive", "schedule"] = "fixed"
+    """Leave the coefficient; move it so that the KL nears `target`; or move it geometrically from
+    coef to final_coef over the run (loose early, tight late)."""
+    target: float = Field(default=0.05, gt=0)
+    """KL in nats per token that the adaptive controller aims at."""
+    horizon: int = Field(default=2000, ge=1)
+    """Rollouts over which the adaptive controller can change the coefficient by a factor e^0.2."""
+    coef_min: float = Field(default=1e-4, gt=0)
+    """Least coefficient of the adaptive controller."""
+    coef_max: float = Field(default=1.0, gt=0)
+    """Largest coefficient of the adaptive controller and of a cap that raises it."""
+    final_coef: float = Field(default=0.1, gt=0)
+    """Coefficient at the last step, for `schedule`."""
+    cap: float | None = Field(default=1.0, gt=0)
+    """KL in nats per token above which no update is applied; null: no cap."""
+    cap_action: Literal["restore", "skip", "raise", "stop"] = "restore"
+    """At the cap: take up the last healthy weights and halve the learning rate; leave the update
+    out; apply it with the coefficient doubled; or end the run."""
+    budget: float | None = Field(default=None, gt=0)
+    """KL in nats per token to the base policy at which the run ends, whatever the reference does
+    meanwhile; null: none."""
+    reference: Literal["frozen", "refresh", "ema"] = "frozen"
+    """The base policy for ever; the policy as it was at the last multiple of refresh_every; or a
+    moving average of the policy."""
+    refresh_every: int = Field(default=50, ge=1)
+    """Steps between refreshes."""
+    ema_decay: float = Field(default=0.99, gt=0, lt=1)
+    """Share of the reference that a moving average keeps at each step."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything asks for the KL to the reference, so that one is kept."""
+        adaptive = self.controller != "fixed"
+        return self.coef > 0 or adaptive or self.cap is not None or self.budget is not None
 
 
 class EntropySpec(Spec):
-    """Entropy bonus."""
+    """Entropy bonus, its controller and the watch for a cliff."""
 
     coef: float = Field(default=0.01, ge=0)
     """Weight of the mean token entropy that is added to the objective."""
+    controller: Literal["fixed", "adaptive"] = "fixed"
+    """Leave the coefficient, or move it to keep entropy inside the target band."""
+    target_low: float = Field(default=0.2, gt=0)
+    """Lower end of the band, as a share of the entropy at the run's first step."""
+    target_high: float = Field(default=0.8, gt=0)
+    """Upper end of the band, as a share of the entropy at the run's first step."""
+    rate: float = Field(default=0.1, gt=0, lt=1)
+    """The adaptive controller changes the coefficient by at most this share a step."""
+    coef_min: float = Field(default=1e-4, gt=0)
+    """Least coefficient of the adaptive controller."""
+    coef_max: float = Field(default=0.1, gt=0)
+    """Largest coefficient of the adaptive controller and of the cliff's response."""
+    cliff_share: float = Field(default=0.5, gt=0, lt=1)
+    """Entropy below this share of its median over the last cliff_window steps is a cliff: an event
+    in the record."""
+    cliff_window: int = Field(default=5, ge=2)
+    """Steps that a cliff is measured against."""
+    cliff_response: Literal["raise", "lower_lr", "none"] = "raise"
+    """At a cliff: double the entropy coefficient, halve the learning rate, or only record it."""
 
 
 class EvalSpec(Spec):
@@ -120,7 +209,9 @@ class CheckpointSpec(Spec):
     every: int = Field(default=50, ge=1)
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(default=1, ge=1)
-    """How many are kept."""
+    """How many of the newest are kept."""
+    keep_best: int = Field(default=0, ge=0)
+    """How many more are kept for their held-out score."""
 
 
 class RecordSpec(Spec):
@@ -178,81 +269,21 @@ class RunSpec(Spec):
         """Content hash of everything but the name: the identity of a run."""
         return self.content_id(frozenset({"name"}))
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_algorithm(cls, values: Any) -> Any:
+        """A section without a type is GRPO's."""
+        if not isinstance(values, dict):
+            return values
+        tree = cast("dict[str, Any]", values)
+        section = tree.get("algorithm")
+        if not isinstance(section, dict) or "type" in section:
+            return tree
+        return {**tree, "algorithm": {"type": GrpoSpec().type, **cast("dict[str, Any]", section)}}
+
     @model_validator(mode="after")
     def _consistent(self) -> RunSpec:
         problems = run_problems(self)
         if problems:
             raise ValueError("\n".join(f"{path}\t{what}\t{fix}" for path, what, fix in problems))
         return self
-
-
-def run_problems(run: RunSpec) -> list[tuple[str, str, str]]:
-    """Return (path, what, fix) for every contradiction between settings."""
-    found: list[tuple[str, str, str]] = []
-    group = run.sampling.samples_per_prompt
-    if run.algorithm.type in GROUP_ADVANTAGE_NAMES and group < 2:
-        found.append(
-            (
-                "sampling.samples_per_prompt",
-                f"is {group}, but {run.algorithm.type} compares the samples of one prompt:"
-                " with a group of 1 every advantage is 0",
-                "set it to at least 2; 8 is the default",
-            )
-        )
-    if run.sampling.top_p < 1:
-        found.append(
-            (
-                "sampling.top_p",
-                f"is {run.sampling.top_p}: training log-probs would not match the sampler's",
-                "leave it at 1.0 and lower the temperature instead",
-            )
-        )
-    if run.optim.warmup_steps >= run.budget.steps:
-        found.append(
-            (
-                "optim.warmup_steps",
-                f"is {run.optim.warmup_steps}, but the run has {run.budget.steps} steps:"
-                " the learning rate would never reach its peak",
-                f"set it below {run.budget.steps}, or raise budget.steps",
-            )
-        )
-    found.extend(_batch_problems(run))
-    if run.eval.split == "train":
-        found.append(
-            (
-                "eval.split",
-                "is 'train': the score would be taken on prompts that the policy trains on",
-                "use 'eval'",
-            )
-        )
-    return found
-
-
-def _batch_problems(run: RunSpec) -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
-    batch, group = run.batch_size, run.sampling.samples_per_prompt
-    mini = run.optim.minibatch_size or batch
-    if batch % mini:
-        found.append(
-            (
-                "optim.minibatch_size",
-                f"is {mini}, which does not divide the batch of {batch} rollouts"
-                f" (prompts_per_step {run.sampling.prompts_per_step} x samples_per_prompt {group})",
-                f"use a divisor of {batch}, such as {_near_divisor(batch, mini)}",
-            )
-        )
-    micro = run.optim.microbatch_size or mini
-    if not batch % mini and mini % micro:
-        found.append(
-            (
-                "optim.microbatch_size",
-                f"is {micro}, which does not divide the mini-batch of {mini} rollouts",
-                f"use a divisor of {mini}, such as {_near_divisor(mini, micro)}",
-            )
-        )
-    return found
-
-
-def _near_divisor(total: int, wanted: int) -> int:
-    divisors = [d for d in range(1, total + 1) if total % d == 0]
-    return min(divisors, key=lambda d: (abs(d - wanted), d))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 from stepladder.core.errors import PlanError
-from stepladder.spec.ladder import LADDER
+from stepladder.spec.ladder import LADDER, ladder_config
+from stepladder.spec.model_shape import ModelShape, read_shape_name
 
 
 def check_model(path: str, where: str) -> None:
@@ -27,6 +29,13 @@ def check_model(path: str, where: str) -> None:
     folder = Path(path)
     if (folder / "config.json").is_file():
         return
+    if read_shape_name(path):
+        raise PlanError(
+            "SL0202",
+            f"{path!r} is a shape to plan with: it has no weights to train",
+            where,
+            "give --model with a model folder or a ladder name; stepladder plan shows its costs",
+        )
     close = get_close_matches(path, LADDER, n=1, cutoff=0.6)
     if close:
         fix = f"did you mean {close[0]!r}?"
@@ -44,11 +53,21 @@ def num_parameters(path: str) -> int | None:
     """Return a policy's parameters; None when its folder holds nothing to count by."""
     if path in LADDER:
         return LADDER[path].num_parameters
+    if shape := read_shape_name(path):
+        return shape.num_parameters
     folder = Path(path)
     shards = sorted(folder.glob("*.safetensors"))
     if shards:
         return sum(_tensors_of(shard) for shard in shards)
-    return _from_config(folder / "config.json")
+    shape = _from_config(folder / "config.json")
+    return shape.num_parameters if shape else None
+
+
+def model_shape(path: str) -> ModelShape | None:
+    """Return a policy's sizes; None when its folder holds no Llama-type configuration."""
+    if path in LADDER:
+        return _from_settings(ladder_config(LADDER[path]))
+    return read_shape_name(path) or _from_config(Path(path) / "config.json")
 
 
 def model_ratio(path: str, base: str) -> float:
@@ -92,17 +111,23 @@ def _tensors_of(file: Path) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
-def _from_config(file: Path) -> int | None:
-    """Estimate a Llama-type model's parameters from its configuration."""
+def _from_config(file: Path) -> ModelShape | None:
     try:
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        width, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
-        heads = int(config["num_attention_heads"])
-        groups = int(config.get("num_key_value_heads") or heads)
-        inner, words = int(config["intermediate_size"]), int(config["vocab_size"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return _from_settings(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    head = int(config.get("head_dim") or width // heads)
-    attention = width * head * (2 * heads + 2 * groups)
-    embeddings = words * width * (1 if config.get("tie_word_embeddings") else 2)
-    return embeddings + layers * (attention + 3 * width * inner + 2 * width) + width
+
+
+def _from_settings(config: Mapping[str, Any]) -> ModelShape:
+    """Read a Llama-type configuration."""
+    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    return ModelShape(
+        hidden_size=width,
+        num_layers=int(config["num_hidden_layers"]),
+        num_heads=heads,
+        num_key_value_heads=int(config.get("num_key_value_heads") or heads),
+        head_size=int(config.get("head_dim") or width // heads),
+        intermediate_size=int(config["intermediate_size"]),
+        vocabulary_size=int(config["vocab_size"]),
+        tied_embedding=bool(config.get("tie_word_embeddings")),
+    )

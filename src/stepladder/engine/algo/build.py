@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from stepladder.engine.algo.grpo import Grpo
+from stepladder.engine.algo.group import Group
+from stepladder.engine.algo.ppo import Ppo
+from stepladder.engine.algo.reinforce import Reinforce
 from stepladder.engine.seams import Algorithm
 from stepladder.spec.run import RunSpec
 
-ALGORITHMS = {"grpo": Grpo}
+ALGORITHMS: dict[str, type[Group] | type[Reinforce] | type[Ppo]] = {
+    "grpo": Group,
+    "dr_grpo": Group,
+    "dapo": Group,
+    "gspo": Group,
+    "cispo": Group,
+    "rloo": Group,
+    "reinforce": Reinforce,
+    "ppo": Ppo,
+}
 
 
 def build_algorithm(run: RunSpec) -> Algorithm:
     """Return the algorithm of a run."""
-    return ALGORITHMS[run.algorithm.type](run.algorithm, run.kl)
+    return ALGORITHMS[run.algorithm.type](run)
