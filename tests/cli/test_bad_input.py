@@ -33,7 +33,7 @@ SETTINGS = {
     "group of one": ("[sampling]\nsamples_per_prompt = 1\n", "every advantage is 0", "at least 2"),
     "evaluation on train": ('[eval]\nsplit = "train"\n', "eval.split", "use 'eval'"),
     "half-written": ("[optim]\nlr = ", "is not valid TOML", "complete?"),
-    "section as number": ("optim = 3\n", "optim: 3", "settings.md"),
+    "section as number": ("optim = 3\n", "optim: 3", "as a table"),
     "no such model": ('[model]\npath = "Qwen/Qwen3-0.6B"\n', "does not exist", "folder of a"),
     "no such rows": ('[task]\ntype = "rows"\npath = "no.jsonl"\n', "no.jsonl", "JSONL file"),
     "no such reward": ('[reward]\ntype = "composit"\n', "'composit'", "did you mean"),

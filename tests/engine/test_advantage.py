@@ -78,7 +78,7 @@ SEEDS = st.integers(0, 2**31)
 
 
 def advantages(*groups, weights=None, **changes):
-    reward_N = torch.tensor([r for group in groups for r in group])
+    reward_N = torch.tensor([r for group in groups for r in group], dtype=torch.float64)
     group_N = torch.tensor([i for i, group in enumerate(groups) for _ in group])
     weight_N = torch.ones(len(reward_N)) if weights is None else torch.tensor(weights)
     return group_advantages(reward_N, group_N, weight_N, **changes)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from stepladder.core.control import Knobs
 from stepladder.core.prompt import Split
-from stepladder.core.rollout import SamplingParams
+from stepladder.core.rollout import SamplingParams, StopReason
 from stepladder.engine.adamw import AdamW, AdamWSettings
 from stepladder.engine.algo.build import ALGORITHMS, build_algorithm
 from stepladder.engine.batch import RolloutBatch
@@ -83,8 +84,7 @@ def test_skipping_dead_rollouts_is_exact(folder):
 
 def test_kl_in_the_reward_moves_advantages(folder):
     learner, groups = setting(folder, kl__placement="reward", kl__coef=0.5)
-    with torch.no_grad():
-        learner.policy.backbone.model.embedding.mul_(0.5)
+    learner.reference._weights["embedding"].mul_(0.5)
     knobs = Knobs(kl_coef=0.5, entropy_coef=0.0)
     batch = prepare(groups, learner, knobs)
     packed = batch.packed
@@ -98,10 +98,25 @@ def test_kl_in_the_reward_moves_advantages(folder):
     torch.testing.assert_close(packed.kl_reward_N.double(), -0.5 * k3_N, rtol=1e-4, atol=1e-4)
 
 
+def ended(index, rollout):
+    """Let every other rollout end by itself, the earlier the lower its index."""
+    if index % 2:
+        return rollout
+    kept = index + 2
+    completion = replace(
+        rollout.completion,
+        token_ids=rollout.completion.token_ids[:kept],
+        logprobs=rollout.completion.logprobs[:kept],
+        stop=StopReason.EOS,
+    )
+    return replace(rollout, completion=completion)
+
+
 def test_overlong_completions_are_penalised_or_masked(folder):
     penalty = {"type": "grpo", "overlong": "penalty", "overlong_buffer": 4}
     learner, groups = setting(folder, algorithm=penalty)
     knobs = Knobs(kl_coef=0.0, entropy_coef=0.0)
+    groups = [replace(g, rollouts=tuple(map(ended, range(4), g.rollouts))) for g in groups]
     packed = prepare(groups, learner, knobs).packed
     rollouts = [r for g in groups for r in g.rollouts if r.completion.token_ids]
     for row, rollout in enumerate(rollouts):

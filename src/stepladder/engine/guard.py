@@ -32,6 +32,9 @@ class CapDecision:
     stop: str | None = None
     """Why the run ends; None: it goes on."""
     event: ControlEvent | None = None
+    restored: bool = False
+    """Whether the weights are others now: the rest of the batch was drawn by a policy that is gone,
+    and its KL would be estimated on the wrong policy's tokens."""
 
 
 class KlGuard:
@@ -64,7 +67,7 @@ class KlGuard:
             return CapDecision(apply=False, stop=reason, event=event)
         if self.action == "restore" and self._healthy:
             self._take_up()
-            return CapDecision(apply=False, lr_factor=0.5, event=event)
+            return CapDecision(apply=False, lr_factor=0.5, event=event, restored=True)
         return CapDecision(apply=False, event=event)
 
     def state(self) -> dict[str, dict[str, Tensor]]:

@@ -64,6 +64,8 @@ class UpdateStats:
     events: list[ControlEvent] = field(default_factory=list)
     stop: str | None = None
     """Why a belt ends the run."""
+    batch_is_stale: bool = False
+    """Whether a belt put other weights in place, so that the rest of the batch is left out."""
 
     def add(self, sums: UpdateSums) -> None:
         """Add one update."""

@@ -45,6 +45,8 @@ def update(
     for epoch in range(spec.updates_per_batch):
         seed = seed_for("minibatch", run.seed, step, epoch)
         for rows in minibatches(batch.packed.num_rollouts, size, seed):
+            if stats.batch_is_stale or stats.stop:
+                break
             part = batch if rows is None else batch.rows(rows.to(policy.device))
             _one_update(part, learner, knobs, step, micro, stats, train_policy=train_policy)
     with torch.no_grad():
@@ -102,6 +104,7 @@ def apply(learner: Learner, sums: UpdateSums, stats: UpdateStats) -> UpdateResul
         stats.lr_factor *= decision.lr_factor
         stats.kl_coef_factor *= decision.kl_coef_factor
         stats.stop = stats.stop or decision.stop
+        stats.batch_is_stale = decision.restored
         if decision.event is not None:
             stats.events.append(decision.event)
         if not decision.apply:
