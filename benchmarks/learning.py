@@ -50,7 +50,7 @@ def train(arm: str, seed: int, model: str, out: Path) -> Gain:
     sets = [*ARMS[arm], f"seed={seed}", f'model.path="{model}"']
     flags = [part for value in sets for part in ("--set", value)]
     folder = out / f"{arm.replace(', ', '-').replace(' ', '-')}-seed{seed}"
-    command = [sys.executable, "-m", "stepladder.cli.main", "train", "--out", str(folder), "--json"]
+    command = [sys.executable, "-m", "stepladder", "train", "--out", str(folder), "--json"]
     done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(f"{arm}, seed {seed}: {done.stderr}")

@@ -222,7 +222,7 @@ def test_the_order_of_rows_changes_nothing(section):
         np.testing.assert_allclose(moved, plain[order], atol=1e-9)
 
 
-@pytest.mark.parametrize("section", [v for v in VARIANTS if "gamma" not in v], ids=str)
+@pytest.mark.parametrize("section", [v for v in VARIANTS[:-1] if "gamma" not in v], ids=str)
 def test_a_batch_of_equal_rewards_gives_exactly_no_credit(section):
     packed = rollouts()
     equal = {"reward_N": torch.full((12,), 0.1), "token_reward_NT": torch.zeros(12, 9)}
