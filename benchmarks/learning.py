@@ -41,6 +41,8 @@ class Gain:
 
     before: float
     after: float
+    during: float
+    """Mean score of the evaluations after the first: who is quick stands out here."""
     seconds: float
     state: str
 
@@ -56,24 +58,36 @@ def train(arm: str, seed: int, model: str, out: Path) -> Gain:
         raise SystemExit(f"{arm}, seed {seed}: {done.stderr}")
     found = json.loads(done.stdout)
     print(f"{arm}, seed {seed}: {found['score_before']:.3f} -> {found['score_after']:.3f}")
-    return Gain(found["score_before"], found["score_after"], found["seconds"], found["state"])
+    lines = (folder / "evals.jsonl").read_text(encoding="utf-8").splitlines()
+    scores = [json.loads(line)["m"]["eval/pass@1"] for line in lines]
+    return Gain(
+        before=found["score_before"],
+        after=found["score_after"],
+        during=statistics.fmean(scores[1:]),
+        seconds=found["seconds"],
+        state=found["state"],
+    )
 
 
 def table(gains: dict[str, list[Gain]]) -> list[str]:
     """Return the rows of the Markdown table."""
     base = statistics.fmean(g.after - g.before for g in gains["grpo"])
-    rows = ["| method | gain in pass@1, each seed | mean | of GRPO's | standard error | s a run |"]
-    rows.append("|---|---|---|---|---|---|")
+    rows = [
+        "| method | gain, each seed | mean | of GRPO's | standard error | over the run | s a run |"
+    ]
+    rows.append("|---|---|---|---|---|---|---|")
     for arm, found in gains.items():
         values = [g.after - g.before for g in found]
         mean = statistics.fmean(values)
         error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
         seconds = statistics.fmean(g.seconds for g in found)
+        during = statistics.fmean(g.during - g.before for g in found)
         each = ", ".join(f"{value:+.3f}" for value in values)
         ended = "" if all(g.state == "done" for g in found) else " (stopped)"
         share = f"{mean / base:.2f}" + ("" if mean >= FLOOR * base else " **below**")
         rows.append(
-            f"| {arm}{ended} | {each} | {mean:+.3f} | {share} | {error:.3f} | {seconds:.0f} |"
+            f"| {arm}{ended} | {each} | {mean:+.3f} | {share} | {error:.3f} "
+            f"| {during:+.3f} | {seconds:.0f} |"
         )
     return rows
 
@@ -101,7 +115,8 @@ def main() -> None:
         "",
         "Each arm is the vetted setting (`stepladder train`) with the algorithm's own defaults: the",
         "same base policy, prompts, rollouts, steps and learning rate. Gain is held-out pass@1 at the",
-        "end (mean of the last two evaluations) less that of the base policy.",
+        "end (mean of the last two evaluations) less that of the base policy; `over the run` is the",
+        "mean of all evaluations less it, so a method that is slow or unsteady stands out there.",
         "",
         *table(gains),
         "",
